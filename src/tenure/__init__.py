@@ -1,0 +1,57 @@
+"""Tenure: durable tasks addressed by key on NATS JetStream, where a stale copy never has the last word."""
+
+from tenure.actors import Actor, Call, Retry
+from tenure.app import App
+from tenure.client import Client
+from tenure.config import Config
+from tenure.context import Context, current
+from tenure.core.errors import (
+    ConfigError,
+    Fail,
+    InvalidCall,
+    KeyConflict,
+    KeyIsLive,
+    NewerSchema,
+    OutcomeUnknown,
+    RunCancelled,
+    RunFailed,
+    RunSuperseded,
+    Snooze,
+    Stopped,
+    TenureError,
+    Unavailable,
+)
+from tenure.run import Run
+from tenure.status import Cancelled, Event, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Actor",
+    "App",
+    "Call",
+    "Cancelled",
+    "Client",
+    "Config",
+    "ConfigError",
+    "Context",
+    "Event",
+    "Fail",
+    "InvalidCall",
+    "KeyConflict",
+    "KeyIsLive",
+    "NewerSchema",
+    "OutcomeUnknown",
+    "Retry",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "RunSuperseded",
+    "Snooze",
+    "Status",
+    "Stopped",
+    "TenureError",
+    "Unavailable",
+    "__version__",
+    "current",
+]

@@ -1,0 +1,295 @@
+"""Actors and calls: a registered function, its arguments as checked and encoded, its policy.
+
+A call is checked against the function's signature when it is made, so a wrong one never reaches a worker. Values travel as JSON of
+their annotated types (everything msgspec knows: str, int, float, bool, None, bytes, datetime, UUID, Decimal, Enum, list, dict, set,
+tuple, dataclasses, TypedDict, msgspec Structs).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_origin
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace as with_changes
+
+from tenure.context import Context
+from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.records import Overlap, Policy, Task
+from tenure.core.subjects import check_name, check_priority
+
+Full = ParamSpec("Full")
+Args = ParamSpec("Args")
+Out = TypeVar("Out")
+Res = TypeVar("Res", covariant=True)
+
+Isolation = Literal["thread"]
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a failed attempt runs again: ``max_attempts`` in all (crashes count), waits of ``initial`` seconds times ``factor`` each.
+
+    ``maximum`` seconds at most per wait, spread by +- ``jitter`` (0 to 1) of itself.
+    """
+
+    max_attempts: int = 5
+    initial: float = 0.5
+    maximum: float = 60.0
+    factor: float = 2.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        """ConfigError for numbers that make no sense; it names the field."""
+        if not isinstance(self.max_attempts, int) or self.max_attempts < 1:
+            _bad_config(f"Retry: max_attempts must be a whole number >= 1, got {self.max_attempts!r}")
+        for name, low in (("initial", 0.0), ("maximum", 0.0), ("factor", 1.0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not low <= value < math.inf:
+                _bad_config(f"Retry: {name} must be a finite number >= {low:g}, got {value!r}")
+        if not isinstance(self.jitter, int | float) or not 0.0 <= self.jitter <= 1.0:
+            _bad_config(f"Retry: jitter must be between 0 and 1, got {self.jitter!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Res]):
+    """A checked and encoded call of an actor, ready to be submitted. Made by ``actor.call(...)``."""
+
+    task: Task
+    args: bytes
+    result_type: Any
+
+    def with_overlap(self, overlap: Overlap) -> Call[Res]:
+        """The same call under another overlap policy."""
+        if overlap not in {"stop", "wait", "parallel"}:
+            msg = f"overlap must be stop, wait or parallel, got {overlap!r}"
+            raise InvalidCall(msg, field="overlap")
+        if overlap == self.task.policy.overlap:
+            return self
+        return replace(self, task=with_changes(self.task, policy=with_changes(self.task.policy, overlap=overlap)))
+
+
+class Actor(Generic[Full, Args, Out, Res]):
+    """A registered function. Callable as written, for unit tests; ``call`` makes what is submitted."""
+
+    def __init__(self, function: Callable[Full, Out], name: str, task: Task, scope: dict[str, Any]) -> None:
+        self.function = function
+        self.name = check_name("actor", name)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.task = task
+        self.__doc__ = function.__doc__
+        self.__name__ = name
+        self.__module__ = function.__module__
+        signature = _signature(function, scope)
+        parameters = list(signature.parameters.values())
+        self.takes_context = bool(parameters) and _is_context(parameters[0].annotation)
+        self._parameters = parameters[1:] if self.takes_context else parameters
+        self._codec = _Codec(self.name, self._parameters)
+        self.result_type: Any = (
+            Any if signature.return_annotation is inspect.Signature.empty else signature.return_annotation
+        )
+
+    def __call__(self, *args: Full.args, **kwargs: Full.kwargs) -> Out:
+        """Run the function itself, here and now; nothing is stored."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Actor {self.name} on queue {self.task.queue}>"
+
+    def call(self, *args: Args.args, **kwargs: Args.kwargs) -> Call[Res]:
+        """Check and encode a call. Raises InvalidCall that names the argument."""
+        data = self._codec.encode(args, kwargs)
+        return Call(with_changes(self.task, args=Raw(data)), data, self.result_type)
+
+    def decode_args(self, data: bytes) -> dict[str, Any]:
+        """Arguments of a stored call. Raises InvalidCall where they do not fit the signature any more."""
+        return self._codec.decode(data)
+
+
+class _Codec:
+    """Arguments of one actor: positional and keyword in, one JSON object out, and back."""
+
+    def __init__(self, actor: str, parameters: list[inspect.Parameter]) -> None:
+        self._actor = actor
+        self._names = [parameter.name for parameter in parameters]
+        self._positional = sum(1 for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+        try:
+            self._type = msgspec.defstruct(
+                f"{actor}_arguments", [_field(p) for p in parameters], kw_only=True, forbid_unknown_fields=True
+            )
+            self._decoder = msgspec.json.Decoder(self._type)
+        except (TypeError, NameError) as error:
+            msg = f"actor {actor}: an annotation cannot be used for arguments: {error}"
+            raise ConfigError(msg) from error
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        if not self._names and not args and not kwargs:
+            return b"{}"
+        given = self._bind(args, kwargs)
+        try:
+            filled = self._type(**given)
+        except TypeError as error:
+            missing = next((name for name in self._names if f"'{name}'" in str(error)), None)
+            msg = (
+                f"actor {self._actor}: argument {missing!r} is missing" if missing else f"actor {self._actor}: {error}"
+            )
+            raise InvalidCall(msg, field=missing) from error
+        data = self._encoded(filled, given)
+        try:
+            self._decoder.decode(data)
+        except msgspec.ValidationError as error:
+            field = _field_of(str(error), self._names)
+            msg = f"actor {self._actor}: argument {field!r}: {error}"
+            raise InvalidCall(msg, field=field) from error
+        if b"null" in data:
+            for name, value in given.items():
+                if has_nan(value):
+                    msg = f"actor {self._actor}: argument {name!r} holds NaN or an infinity, which JSON has not"
+                    raise InvalidCall(msg, field=name)
+        return data
+
+    def _encoded(self, filled: Any, given: dict[str, Any]) -> bytes:
+        try:
+            return msgspec.json.encode(filled)
+        except Exception as error:
+            for name, value in given.items():
+                try:
+                    msgspec.json.encode(value)
+                except Exception as inner:
+                    msg = f"actor {self._actor}: argument {name!r} cannot be encoded: {inner}"
+                    raise InvalidCall(msg, field=name) from inner
+            msg = f"actor {self._actor}: the arguments cannot be encoded: {error}"
+            raise InvalidCall(msg) from error
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) > self._positional:
+            msg = f"actor {self._actor} takes {self._positional} positional arguments, got {len(args)}"
+            raise InvalidCall(msg)
+        given = dict(zip(self._names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self._names:
+                msg = f"actor {self._actor} has no argument {name!r}; it has {', '.join(self._names) or 'none'}"
+                raise InvalidCall(msg, field=name)
+            if name in given:
+                msg = f"actor {self._actor}: argument {name!r} is given twice"
+                raise InvalidCall(msg, field=name)
+            given[name] = value
+        return given
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        if not self._names and data == b"{}":
+            return {}
+        try:
+            filled = self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            field = _field_of(str(error), self._names)
+            msg = f"actor {self._actor}: the stored arguments do not fit its signature: {error}"
+            raise InvalidCall(msg, field=field) from error
+        return {name: getattr(filled, name) for name in self._names}
+
+
+def make_policy(  # noqa: PLR0913  (one keyword a setting of an actor)
+    actor: str,
+    *,
+    retry: Retry | None,
+    timeout: Seconds | None,
+    grace: Seconds,
+    every: Seconds | None,
+    overlap: Overlap,
+    result_ttl: Seconds,
+) -> Policy:
+    """The stored form of an actor's settings. Raises ConfigError that names the actor and the setting."""
+    retry = retry or Retry(max_attempts=1)
+    if overlap not in {"stop", "wait", "parallel"}:
+        _bad_config(f"actor {actor}: overlap must be stop, wait or parallel, got {overlap!r}")
+    return Policy(
+        max_attempts=retry.max_attempts,
+        initial=float(retry.initial),
+        maximum=float(retry.maximum),
+        factor=float(retry.factor),
+        jitter=float(retry.jitter),
+        timeout=None if timeout is None else _seconds(actor, "timeout", timeout, above=0.0),
+        grace=_seconds(actor, "grace", grace),
+        overlap=overlap,
+        every=None if every is None else _seconds(actor, "every", every, above=0.0),
+        result_ttl=_seconds(actor, "result_ttl", result_ttl),
+    )
+
+
+def make_task(actor: str, queue: str, priority: str, policy: Policy) -> Task:
+    """The task of an actor, without arguments. Raises ConfigError."""
+    return Task(actor=actor, queue=check_name("queue", queue), priority=check_priority(priority), policy=policy)
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a NaN or an infinity is somewhere in plain containers: JSON would silently make it null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(has_nan(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(has_nan(item) for item in value)
+    return False
+
+
+def _seconds(actor: str, name: str, value: Seconds, *, above: float | None = None) -> float:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    low = 0.0 if above is None else above
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not low <= number < math.inf
+        or number == above
+    ):
+        _bad_config(
+            f"actor {actor}: {name} must be {'over' if above is not None else 'at least'} {low:g} seconds, got {value!r}"
+        )
+    return float(number)
+
+
+def _signature(function: Callable[..., Any], scope: dict[str, Any]) -> inspect.Signature:
+    name = getattr(function, "__name__", repr(function))
+    try:
+        signature = inspect.signature(function, eval_str=True, locals=scope)
+    except NameError as error:
+        msg = f"actor {name}: an annotation cannot be resolved: {error}; import it at the top of the module"
+        raise ConfigError(msg) from error
+    except TypeError as error:
+        msg = f"actor {name}: only functions can be actors: {error}"
+        raise ConfigError(msg) from error
+    for parameter in signature.parameters.values():
+        if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+            _bad_config(f"actor {name}: parameter {parameter} cannot be stored by name; use plain parameters")
+    return signature
+
+
+def _is_context(annotation: Any) -> bool:
+    return annotation is Context or get_origin(annotation) is Context
+
+
+def _field(parameter: inspect.Parameter) -> Any:
+    kind = Any if parameter.annotation is parameter.empty else parameter.annotation
+    if parameter.default is parameter.empty:
+        return (parameter.name, kind)
+    default = parameter.default
+    if isinstance(default, list | dict | set | bytearray):
+        return (parameter.name, kind, msgspec.field(default_factory=lambda: default))
+    return (parameter.name, kind, default)
+
+
+def _field_of(text: str, names: list[str]) -> str | None:
+    """The argument that a msgspec message is about: it ends in ``- at `$.name...```, or quotes a missing or unknown field."""
+    path = text.rpartition("`$.")[2]
+    return next(
+        (name for name in names if path == name + "`" or path.startswith((name + ".", name + "["))), None
+    ) or next((name for name in names if f"`{name}`" in text), None)
+
+
+def _bad_config(text: str) -> None:
+    raise ConfigError(text)

@@ -1,0 +1,158 @@
+"""The app: a namespace, its actors, and the doors to everything else."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from tenure.actors import Actor, Retry, Seconds, make_policy, make_task
+from tenure.client import Client
+from tenure.config import Config
+from tenure.context import Context
+from tenure.core.errors import ConfigError
+from tenure.core.records import Overlap
+from tenure.core.subjects import Names
+
+if TYPE_CHECKING:
+    from tenure.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+_ONE_DAY = timedelta(days=1)
+
+
+def default_url() -> str:
+    """``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``."""
+    return os.environ.get("TENURE_NATS_URL") or DEFAULT_URL
+
+
+class Register(Protocol):
+    """What ``@app.actor(...)`` is: takes a function, with or without a first ``Context`` parameter, plain or async."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Actor[Concatenate[Context, P], P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Actor[P, P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> Actor[Concatenate[Context, P], P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Actor[P, P, R, R]: ...
+
+
+class App:
+    """A namespace of durable tasks.
+
+    ``namespace``: letters, digits, ``-`` and ``_``; everything on the server carries it. ``config``: numbers, see ``Config``.
+    Raises ConfigError.
+    """
+
+    def __init__(self, namespace: str, *, config: Config | None = None) -> None:
+        self.names = Names(namespace)
+        self.namespace = namespace
+        self.config = config or Config()
+        self.actors: dict[str, Actor[..., ..., Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<App {self.namespace}: {', '.join(self.actors) or 'no actors'}>"
+
+    @overload
+    def actor(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Actor[Concatenate[Context, P], P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def actor(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Actor[P, P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def actor(self, function: Callable[Concatenate[Context, P], R], /) -> Actor[Concatenate[Context, P], P, R, R]: ...
+    @overload
+    def actor(self, function: Callable[P, R], /) -> Actor[P, P, R, R]: ...
+    @overload
+    def actor(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: str = "normal",
+        timeout: Seconds | None = None,
+        grace: Seconds = 10.0,
+        retry: Retry | None = Retry(),  # noqa: B008  (frozen)
+        every: Seconds | None = None,
+        overlap: Overlap = "stop",
+        result_ttl: Seconds = _ONE_DAY,
+    ) -> Register: ...
+    def actor(  # type: ignore[misc]  # mypy mistakes the positional-only parameter of signature 5
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: str = "normal",
+        timeout: Seconds | None = None,
+        grace: Seconds = 10.0,
+        retry: Retry | None = Retry(),  # noqa: B008  (frozen)
+        every: Seconds | None = None,
+        overlap: Overlap = "stop",
+        result_ttl: Seconds = _ONE_DAY,
+    ) -> Any:
+        """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
+
+        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait. ``timeout`` seconds an
+        attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to stop. ``retry``: default five
+        attempts; None: one. ``every``: perpetual, each run schedules the next. ``overlap``: for submits over a run that is stopping.
+        ``result_ttl``: how long a finished key is kept (whole seconds, at least one). Raises ConfigError that names what is wrong.
+        """
+        scope = _caller_scope()
+
+        def register(function: Callable[..., Any]) -> Actor[..., ..., Any, Any]:
+            chosen = str(name or getattr(function, "__name__", ""))
+            if chosen in self.actors:
+                msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
+                raise ConfigError(msg)
+            policy = make_policy(
+                chosen, retry=retry, timeout=timeout, grace=grace, every=every, overlap=overlap, result_ttl=result_ttl
+            )
+            made: Actor[..., ..., Any, Any] = Actor(function, chosen, make_task(chosen, queue, priority, policy), scope)
+            self.actors[chosen] = made
+            return made
+
+        return register if function is None else register(function)
+
+    def connect(self, url: str | None = None, **options: Any) -> Client:
+        """A client, to be used as ``async with app.connect() as client``.
+
+        ``url``: default ``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``; several separated by commas. ``options`` go to nats-py
+        (``tls``, ``user_credentials``, ``token``, ...).
+        """
+        return Client(self, url or default_url(), options)
+
+    def worker(
+        self, url: str | None = None, *, queues: Iterable[str] | None = None, concurrency: int = 100, **options: Any
+    ) -> Worker:
+        """A worker, to be used as ``async with app.worker() as worker: await worker.run()``.
+
+        ``queues``: default those of the app's actors. ``concurrency``: bodies at once. Raises ConfigError.
+        """
+        from tenure.worker import Worker  # noqa: PLC0415  (a client does not load the worker)
+
+        chosen = (
+            sorted({actor.task.queue for actor in self.actors.values()} or {"default"})
+            if queues is None
+            else list(queues)
+        )
+        return Worker(self, url or default_url(), queues=chosen, concurrency=concurrency, options=options)
+
+
+def _caller_scope() -> dict[str, Any]:
+    """Names of the function that calls ``@app.actor``, so that annotations may name what is defined beside the actor."""
+    frame = inspect.currentframe()
+    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
+    return dict(caller.f_locals) if caller is not None else {}

@@ -1,0 +1,313 @@
+"""The client: submit, replace, cancel, look, wait. Every change is a command decided by the core and stored by one CAS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from tenure.actors import Call
+from tenure.core import commands as c
+from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, TenureError
+from tenure.core.generations import leaves_trace
+from tenure.core.outcomes import Why
+from tenure.core.records import Overlap, Phase, Record, Task
+from tenure.core.subjects import encode_key
+from tenure.nats.runs import NOTHING, Committed, Declined
+from tenure.run import Run
+from tenure.status import Cancelled, Status, status_of
+from tenure.stores import Stores
+from tenure.times import due_time
+
+if TYPE_CHECKING:
+    from tenure.app import App
+
+Res = TypeVar("Res")
+_MANY = 128
+_STALE_SECONDS = 2.0
+
+
+class Client:
+    """A connection to one namespace. Made by ``app.connect()``; use it as an async context manager, from one event loop."""
+
+    def __init__(self, app: App, url: str, options: dict[str, Any]) -> None:
+        self.app = app
+        self._url = url
+        self._options = options
+        self._stores: Stores | None = None
+
+    async def __aenter__(self) -> Client:
+        """Connect. Raises Unavailable if no server answers, ConfigError if it or what is stored there cannot be used."""
+        if self._stores is None:
+            name = f"tenure-client-{self.app.namespace}"
+            self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close the connection."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; closing twice is harmless."""
+        stores, self._stores = self._stores, None
+        if stores is not None:
+            await stores.close()
+
+    @property
+    def stores(self) -> Stores:
+        """The stores behind this client. Raises TenureError while it is not connected."""
+        if self._stores is None:
+            msg = "the client is not connected: use it as `async with app.connect() as client`"
+            raise TenureError(msg)
+        return self._stores
+
+    def now(self) -> float:
+        """The client's wall clock, seconds since the epoch."""
+        return self.stores.clock.now()
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    async def submit(  # noqa: PLR0913  (the public contract)
+        self,
+        call: Call[Res],
+        *,
+        key: str | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        if_live: c.IfLive = "keep",
+        if_differs: c.IfDiffers = "keep",
+    ) -> Run[Res]:
+        """Start a run of ``key`` (None: a new ULID) unless one is live, and return its handle.
+
+        ``delay`` seconds from now or ``at`` an aware datetime. ``if_live``: keep the live run (``run.accepted`` is False), replace
+        it, or reject with KeyIsLive. ``if_differs``: what if the live run has another actor or other arguments: keep it, replace
+        it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened, or the run is stored and only its start may be late:
+        try again), OutcomeUnknown.
+        """
+        _check(call)
+        _check_choice("if_live", if_live, ("keep", "replace", "reject"))
+        _check_choice("if_differs", if_differs, ("keep", "replace", "error"))
+        stores = self.stores
+        key = stores.clock.new_id() if key is None else key
+        encode_key(key)
+        run_id = stores.clock.new_id()
+        due = due_time(delay, at, stores.clock.now())
+        command = c.Submit(
+            key=key,
+            run_id=run_id,
+            task=await self._stored_task(call, run_id),
+            due=due,
+            if_live=if_live,
+            if_differs=if_differs,
+        )
+        return await self._start(command, call.result_type)
+
+    async def submit_many(
+        self,
+        items: Iterable[tuple[Call[Res], str | None]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        if_live: c.IfLive = "keep",
+        if_differs: c.IfDiffers = "keep",
+    ) -> list[Run[Res] | TenureError]:
+        """Submit many ``(call, key)``; one outcome per item, in order: its Run, or the error that ``submit`` would have raised.
+
+        Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the second
+        meets the first.
+        """
+        work: Sequence[tuple[Call[Res], str | None]] = list(items)
+        out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
+        todo = iter(range(len(work)))
+
+        async def lane() -> None:
+            for index in todo:
+                try:
+                    call, key = work[index]
+                    out[index] = await self.submit(
+                        call, key=key, delay=delay, at=at, if_live=if_live, if_differs=if_differs
+                    )
+                except TenureError as error:
+                    out[index] = error
+                except (TypeError, ValueError) as error:
+                    out[index] = InvalidCall(
+                        f"item {index}: give (call, key), got {work[index]!r}: {error}", field=None
+                    )
+
+        await asyncio.gather(*(lane() for _ in range(min(_MANY, len(work)))))
+        return out
+
+    async def replace(
+        self,
+        call: Call[Res],
+        *,
+        key: str,
+        overlap: Overlap = "stop",
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+    ) -> Run[Res]:
+        """Start a new generation of ``key`` whatever it is doing; every older one is void from then on.
+
+        ``overlap``, for bodies of older generations that still run: ``stop`` tells them to stop and starts when they have ended (or
+        their grace is over), ``wait`` lets them end by themselves first, ``parallel`` starts beside them. Raises as ``submit``.
+        """
+        _check(call)
+        call = call.with_overlap(overlap)
+        encode_key(key)
+        stores = self.stores
+        run_id = stores.clock.new_id()
+        due = due_time(delay, at, stores.clock.now())
+        command = c.Replace(key=key, run_id=run_id, task=await self._stored_task(call, run_id), due=due)
+        return await self._start(command, call.result_type)
+
+    async def _stored_task(self, call: Call[Any], run_id: str) -> Task:
+        if len(call.args) <= self.app.config.inline_limit_bytes:
+            return call.task
+        try:
+            blob = await self.stores.blobs.put(f"{run_id}.args", call.args)
+        except InvalidCall as error:
+            msg = f"actor {call.task.actor}: the arguments are too large: {error}"
+            raise InvalidCall(msg, field="call") from error
+        return replace(call.task, args=None, blob=blob)
+
+    async def _start(self, command: c.Submit | c.Replace, result_type: Any) -> Run[Any]:
+        runs = self.stores.runs
+        patience = runs.patience()
+        result = await runs.commit(
+            command.key,
+            command,
+            at=NOTHING,
+            once=lambda record: record is not None and leaves_trace(record, command.run_id),
+            patience=patience,
+        )
+        if isinstance(result, Committed):
+            await self.stores.carry_out(result, patience)
+            record = result.record
+            return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
+        return await self._declined(command, result, result_type)
+
+    async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
+        record = result.found.record
+        if record is None:
+            msg = f"{command.key!r}: refused ({result.refused.why})"
+            raise TenureError(msg)
+        why = result.refused.why
+        about = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
+        if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
+            await self.stores.complete(result.found, self.stores.runs.patience())
+            generation = record.generation
+            if record.run_id != command.run_id and record.last is not None:
+                generation = record.last.generation
+            return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
+        if why is Why.DIFFERS:
+            msg = f"{record.key!r} has a live run with another actor or other arguments"
+            raise KeyConflict(msg, **about)  # type: ignore[arg-type]  # three attributes by name
+        if why is Why.CROWDED:
+            msg = f"{record.key!r} has too many bodies of older generations still running: wait for some to end"
+            raise KeyIsLive(msg, **about)  # type: ignore[arg-type]  # three attributes by name
+        if isinstance(command, c.Submit) and command.if_live == "reject":
+            msg = f"{record.key!r} is live (generation {record.generation}, {record.phase.value})"
+            raise KeyIsLive(msg, **about)  # type: ignore[arg-type]  # three attributes by name
+        await self._help(record, result)
+        return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
+
+    async def _help(self, record: Record, result: Declined) -> None:
+        """A live run that has been due for seconds may have lost its producer before the wake-up: whoever joins it looks."""
+        now = self.stores.clock.now()
+        if record.phase is Phase.WAITING and now - record.queued_at > _STALE_SECONDS:
+            await self.stores.complete(result.found, self.stores.runs.patience())
+
+    def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
+        return Run(self, key, generation=generation, run_id=run_id, accepted=accepted, result_type=result_type)
+
+    # -- look --------------------------------------------------------------------------------------------------------
+
+    def run(self, key: str) -> Run[Any]:
+        """A handle to the current generation of a key: bound when first used, or by ``await client.run(key)``."""
+        encode_key(key)
+        return self._handle(key, 0, "", accepted=False, result_type=Any)
+
+    async def status(self, key: str) -> Status | None:
+        """Status of the key's current generation, None if there is no such key. Raises InvalidCall, Unavailable."""
+        encode_key(key)
+        found = await self.stores.runs.read(key)
+        return None if found.record is None else await self.with_progress(status_of(found.record, self.now()))
+
+    async def with_progress(self, status: Status) -> Status:
+        """The status together with the latest progress of its body, where it runs."""
+        if status.phase not in {"running", "stopping"}:
+            return status
+        return replace(status, progress=await self.stores.sessions.progress(status.key, status.run_id))
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, key: str, *, run_id: str | None = None, reason: str = "") -> Cancelled:
+        """Cancel the run ``run_id`` of ``key``, or, without it, the one that is current when the key is first read.
+
+        Accepted means for ever: a run that is ``stopping`` ends ``cancelled`` whatever its body does. Cancelling an absent key stores
+        nothing. Raises InvalidCall, Unavailable, OutcomeUnknown.
+        """
+        encode_key(key)
+        runs = self.stores.runs
+        while True:
+            patience = runs.patience()
+            found = await runs.read(key, patience)
+            if found.record is None:
+                return Cancelled(outcome="not_found", key=key)
+            pin = run_id or found.record.run_id
+            result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
+            if isinstance(result, Committed):
+                await self.stores.carry_out(result, patience)
+                outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
+                return Cancelled(outcome=outcome, key=key, generation=result.record.generation, run_id=pin)  # type: ignore[arg-type]  # one of two
+            record = result.found.record
+            moved_on = record is not None and record.run_id != pin and record.phase not in _OVER
+            if run_id is None and moved_on and not result.unsure:
+                continue  # refused for certain: look again; a pin of unknown fate stays [10]
+            return await self._not_cancelled(key, pin, result)
+
+    async def _not_cancelled(self, key: str, pin: str, result: Declined) -> Cancelled:
+        record = result.found.record
+        if record is None:
+            return Cancelled(outcome="not_found", key=key)
+        if result.refused.why is Why.STOPPING:
+            await self.stores.complete(result.found, self.stores.runs.patience())
+            return Cancelled(outcome="stopping", key=key, generation=record.generation, run_id=pin)
+        mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
+        return Cancelled(outcome="cancelled" if mine else "finished", key=key, generation=record.generation, run_id=pin)
+
+    async def purge(self, key: str) -> bool:
+        """Forget a key that does not run and owes nothing: the next submit starts a new life at generation 1.
+
+        False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another key.
+        """
+        encode_key(key)
+        result = await self.stores.runs.commit(key, c.Purge())
+        if isinstance(result, Committed):
+            return True
+        record = result.found.record
+        if record is None:
+            return False
+        what = (
+            "a body of it may still run" if result.refused.why is Why.LIVE else "it still owes something to another run"
+        )
+        msg = f"{key!r} cannot be purged: {what}"
+        raise KeyIsLive(msg, key=key, generation=record.generation, run_id=record.run_id)
+
+
+_OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+
+
+def _check(call: object) -> None:
+    if not isinstance(call, Call):
+        msg = f"call must come from actor.call(...), got {type(call).__name__}"
+        raise InvalidCall(msg, field="call")
+
+
+def _check_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        msg = f"{field} must be one of {', '.join(allowed)}, got {value!r}"
+        raise InvalidCall(msg, field=field)

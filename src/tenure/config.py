@@ -1,0 +1,61 @@
+"""Every number that can be set, with its unit in its name, and the one place where the timing chain is asserted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tenure.core.errors import ConfigError
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """Settings of one process. The defaults suit one server or a three-node cluster on one site."""
+
+    replicas: int = 1
+    """Copies of each stream when ``setup`` creates it; existing streams keep theirs."""
+    storage: Literal["file", "memory"] = "file"
+    session_ttl_seconds: float = 5.0
+    """How long a silent worker keeps what it claimed. Renewed three times as often."""
+    ack_wait_seconds: float = 15.0
+    """After how long the server delivers an unanswered wake-up again; must outlast a leader election."""
+    request_timeout_seconds: float = 2.0
+    """How long one request may take before its fate counts as unknown and it is repeated."""
+    patience_seconds: float = 10.0
+    """How long a client call keeps trying before Unavailable or OutcomeUnknown."""
+    connect_timeout_seconds: float = 5.0
+    inline_limit_bytes: int = 65_536
+    """Arguments and results over this go to the blob store."""
+    blob_limit_bytes: int = 33_554_432
+    """Arguments and results over this are refused."""
+    wake_limit_bytes: int = 16_384
+    """Records up to this size travel in their wake-up, so that a claim needs no read."""
+    traceback_limit_bytes: int = 8_192
+    reread_seconds: float = 30.0
+    """Who waits for a key re-reads it this seldom, against an event lost in a leader change; not how results arrive."""
+    pull_expires_seconds: float = 60.0
+    idle_heartbeat_seconds: float = 5.0
+    drain_seconds: float = 30.0
+    """How long a stopping worker lets bodies finish before it cancels them."""
+    progress_interval_seconds: float = 0.1
+    """A run's progress is published at most this often; the newest value wins."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot work together; ConfigError names both."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not 0 < value < float("inf"):
+                _bad(f"{name} must be a finite number > 0, got {value!r}")
+        if self.ack_wait_seconds <= 3 * self.request_timeout_seconds / 2:
+            _bad("ack_wait_seconds must be over 1.5 x request_timeout_seconds, else in-progress acks come too late")
+        if self.idle_heartbeat_seconds * 2 > self.pull_expires_seconds:
+            _bad("pull_expires_seconds must be at least twice idle_heartbeat_seconds (a rule of the server)")
+        if self.wake_limit_bytes > self.inline_limit_bytes * 2:
+            _bad("wake_limit_bytes must not be over twice inline_limit_bytes")
+        if self.inline_limit_bytes > self.blob_limit_bytes:
+            _bad("inline_limit_bytes must not be over blob_limit_bytes")
+
+
+def _bad(text: str) -> None:
+    msg = f"configuration: {text}"
+    raise ConfigError(msg)

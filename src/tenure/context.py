@@ -1,0 +1,194 @@
+"""What a body sees of its run: who it is, why it should stop, and what it asks to happen with its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from tenure.core.errors import InvalidCall, Stopped, TenureError
+from tenure.core.records import Record
+from tenure.core.subjects import encode_key
+from tenure.telemetry import get_logger
+from tenure.times import due_time
+
+if TYPE_CHECKING:
+    from tenure.actors import Call
+    from tenure.app import App
+
+StopReason = Literal["cancel", "superseded", "timeout", "drain", "lease_lost"]
+ProgressSink = Callable[["Context", float, float | None, str], Awaitable[None]]
+
+_current: ContextVar[Context] = ContextVar("tenure.context")
+
+
+def current() -> Context:
+    """The context of the run whose body is running here. Raises TenureError outside a body."""
+    try:
+        return _current.get()
+    except LookupError:
+        msg = "tenure.current() was called outside a running body"
+        raise TenureError(msg) from None
+
+
+class Spawned:
+    """A run asked for with ``ctx.spawn``."""
+
+    __slots__ = ("call", "due", "key")
+
+    def __init__(self, call: Call[Any], key: str | None, due: float) -> None:
+        self.call, self.key, self.due = call, key, due
+
+
+class Rescheduled:
+    """A successor asked for with ``ctx.reschedule``."""
+
+    __slots__ = ("call", "due")
+
+    def __init__(self, call: Call[Any] | None, due: float) -> None:
+        self.call, self.due = call, due
+
+
+class Context:
+    """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop.
+
+    ``fence`` rises with every claim of the key: give it to the outside world so that it can refuse older writers. ``deadline`` is
+    when the attempt times out (aware, UTC), or None.
+    """
+
+    __slots__ = (
+        "_event",
+        "_log",
+        "_loop",
+        "_now",
+        "_progress",
+        "_stop_lock",
+        "app",
+        "attempt",
+        "deadline_at",
+        "failures",
+        "fence",
+        "generation",
+        "key",
+        "rescheduled",
+        "run_id",
+        "session",
+        "spawned",
+        "stop_reason",
+    )
+
+    def __init__(  # noqa: PLR0913  (one keyword a thing that a run is)
+        self,
+        *,
+        app: App,
+        record: Record,
+        fence: int,
+        session: str,
+        now: Callable[[], float],
+        progress: ProgressSink | None = None,
+    ) -> None:
+        self.app = app
+        self.key = record.key
+        self.run_id = record.run_id
+        self.generation = record.generation
+        self.attempt = record.attempt
+        self.failures = record.failures
+        self.fence = fence
+        self.session = session
+        self.deadline_at = record.deadline
+        self.stop_reason: StopReason | None = None
+        self.spawned: list[Spawned] = []
+        self.rescheduled: Rescheduled | None = None
+        self._now = now
+        self._progress = progress
+        self._event: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._log: Any = None
+        self._stop_lock = threading.Lock()
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt times out (aware, UTC), or None."""
+        return None if self.deadline_at is None else datetime.fromtimestamp(self.deadline_at, UTC)
+
+    @property
+    def log(self) -> Any:
+        """A structlog logger bound to key, generation and attempt."""
+        if self._log is None:
+            self._log = get_logger("tenure.body").bind(
+                key=self.key, generation=self.generation, attempt=self.attempt, run_id=self.run_id
+            )
+        return self._log
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set once the run must stop; ``stop_reason`` says why. To be awaited on the body's loop."""
+        with self._stop_lock:
+            if self._event is None:
+                self._event = asyncio.Event()
+                self._loop = asyncio.get_running_loop()
+                if self.stop_reason is not None:
+                    self._event.set()
+            return self._event
+
+    def check(self) -> None:
+        """Raise Stopped if the run must stop: for plain ``def`` bodies, between two pieces of work."""
+        if self.stop_reason is not None:
+            raise Stopped(self.stop_reason)
+
+    async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the run is: ``done`` of ``total``. For people; published at most every 0.1 s, the newest value wins."""
+        if self._progress is not None:
+            await self._progress(self, done, total, note)
+
+    def spawn(
+        self, call: Call[Any], *, key: str | None = None, delay: float | None = None, at: datetime | None = None
+    ) -> None:
+        """Have another key run ``call`` if this run succeeds: stored with the outcome, exactly once, all or nothing.
+
+        Nothing happens if the run fails, is cancelled, superseded or retried. A key with a live run keeps that run.
+        Raises InvalidCall.
+        """
+        _check_call(call)
+        if key is not None:
+            encode_key(key)
+            if key == self.key:
+                msg = "spawn needs another key than the run's own; use reschedule for a successor"
+                raise InvalidCall(msg, field="key")
+        self.spawned.append(Spawned(call, key, due_time(delay, at, self._now())))
+
+    def reschedule(
+        self, *, delay: float | None = None, at: datetime | None = None, call: Call[Any] | None = None
+    ) -> None:
+        """Have this key run again: the successor is stored in the same write as the outcome, success or final failure.
+
+        The same call unless ``call`` is given; the last ``reschedule`` of a body counts. Raises InvalidCall.
+        """
+        if call is not None:
+            _check_call(call)
+        now = self._now()
+        self.rescheduled = Rescheduled(call, due_time(delay, at, now) or now)
+
+    def tell(self, reason: StopReason) -> bool:
+        """Ask the body to stop; False if it has been told before. Safe from any thread."""
+        with self._stop_lock:
+            if self.stop_reason is not None:
+                return False
+            self.stop_reason = reason
+            event, loop = self._event, self._loop
+        if event is not None and loop is not None:
+            loop.call_soon_threadsafe(event.set)
+        return True
+
+    def enter(self) -> None:
+        """Make this the current context of the calling task or thread."""
+        _current.set(self)
+
+
+def _check_call(call: object) -> None:
+    if not hasattr(call, "task") or not hasattr(call, "args"):
+        msg = f"call must come from actor.call(...), got {type(call).__name__}"
+        raise InvalidCall(msg, field="call")

@@ -1,0 +1,161 @@
+"""Commands: what may be asked of a record. Plain data; every id, time and random number in them came from outside the core."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from tenure.core.records import Blob, Entry, Failure, Holder, Seen, Task
+
+IfLive = Literal["keep", "replace", "reject"]
+IfDiffers = Literal["keep", "replace", "error"]
+
+
+class Submit(Struct, frozen=True, kw_only=True):
+    """Start a run unless one is live. Retries of one submit carry the same ``run_id``.
+
+    ``lost``: the holder whose session the caller has read to be closed (not one that drained: its run goes on); another
+    holder that the record may show by the time of the write is not meant. ``seen``: this submit applies that outbox entry.
+    """
+
+    key: str
+    run_id: str
+    task: Task
+    due: float = 0.0
+    if_live: IfLive = "keep"
+    if_differs: IfDiffers = "keep"
+    lost: Holder | None = None
+    seen: Seen | None = None
+
+
+class Replace(Struct, frozen=True, kw_only=True):
+    """Start a new generation whatever the phase. The overlap policy is the task's."""
+
+    key: str
+    run_id: str
+    task: Task
+    due: float = 0.0
+
+
+class Cancel(Struct, frozen=True, kw_only=True):
+    """Cancel the run ``run_id`` (never another one), or, where None, whichever the record holds when it is first read."""
+
+    run_id: str | None = None
+    reason: str = ""
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """Head check: may ``session`` start the run that a wake-up names?
+
+    ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is counted).
+    ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which another
+    delivery may have started since, is not meant. ``next_run_id`` is for a successor.
+    """
+
+    session: str
+    run_id: str
+    next_run_id: str
+    closed: frozenset[str] = frozenset()
+    drained: frozenset[str] = frozenset()
+    own_lost: Holder | None = None
+
+
+class Successor(Struct, frozen=True, kw_only=True):
+    """What a body asked for with ``reschedule``: due time, and another task or None for the same."""
+
+    due: float
+    task: Task | None = None
+
+
+class Succeed(Struct, frozen=True, kw_only=True):
+    """Tail check: the body returned. ``outbox`` are the runs it spawned."""
+
+    holder: Holder
+    next_run_id: str
+    result: Raw | None = None
+    blob: Blob | None = None
+    outbox: tuple[Entry, ...] = ()
+    successor: Successor | None = None
+
+
+class FailAttempt(Struct, frozen=True, kw_only=True):
+    """Tail check: the attempt failed. ``jitter`` in [0, 1) spreads the retry; ``final``: do not retry."""
+
+    holder: Holder
+    next_run_id: str
+    failure: Failure
+    jitter: float
+    final: bool = False
+    successor: Successor | None = None
+
+
+class SnoozeRun(Struct, frozen=True, kw_only=True):
+    """Tail check: the body asks to run later; no failure is counted."""
+
+    holder: Holder
+    due: float
+
+
+class HandBack(Struct, frozen=True, kw_only=True):
+    """Tail check: the body has ended because its process stops; no failure is counted."""
+
+    holder: Holder
+
+
+class Evict(Struct, frozen=True, kw_only=True):
+    """End a holder that overstayed (its deadline and grace, or the grace of its stop); its body may still run, void.
+
+    ``closed``: sessions known to be closed; a stopping run under one of them is ended at once.
+    """
+
+    holder: Holder
+    next_run_id: str
+    jitter: float
+    closed: frozenset[str] = frozenset()
+
+
+class Confirm(Struct, frozen=True, kw_only=True):
+    """The body of an older generation has ended: take its entry out of ``previous``."""
+
+    holder: Holder
+
+
+class ExpirePrevious(Struct, frozen=True, kw_only=True):
+    """Take out of ``previous`` what is over: entries under closed sessions, entries past their deadline."""
+
+    closed: frozenset[str] = frozenset()
+
+
+class ClearOutbox(Struct, frozen=True, kw_only=True):
+    """These outbox entries are applied to their targets: forget them."""
+
+    ids: frozenset[str]
+
+
+class ForgetSeen(Struct, frozen=True, kw_only=True):
+    """These applied entries are gone from their origins: forget them."""
+
+    ids: frozenset[str]
+
+
+class Purge(Struct, frozen=True, kw_only=True):
+    """Forget the key altogether. Only where no body may run and nothing is owed to another key."""
+
+
+Command = (
+    Submit
+    | Replace
+    | Cancel
+    | Claim
+    | Succeed
+    | FailAttempt
+    | SnoozeRun
+    | HandBack
+    | Evict
+    | Confirm
+    | ExpirePrevious
+    | ClearOutbox
+    | ForgetSeen
+    | Purge
+)

@@ -1,0 +1,163 @@
+"""The tail check: an outcome is stored by the holder in the record, or not at all. And the end of those who overstay."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core.errors import IllegalTransition
+from tenure.core.outcomes import Decision, Did, Refused, Why
+from tenure.core.parts import Result, bounded, decide, ended, entry, tell
+from tenure.core.policy import backoff, next_tick
+from tenure.core.records import Failure, Holder, Last, Phase, Record
+
+
+def not_mine(record: Record | None, holder: Holder) -> Why | None:
+    """None if ``holder`` holds the record; else why it does not (``already``: its own outcome is what is stored)."""
+    if record is None:
+        return Why.ABSENT
+    if record.holder == holder:
+        return None
+    if any(entry.holder() == holder for entry in record.previous):
+        return Why.SUPERSEDED if record.run_id != holder.run_id else Why.FENCED
+    last = record.last
+    if last is not None and (last.run_id, last.attempt, last.session) == (
+        holder.run_id,
+        holder.attempt,
+        holder.session,
+    ):
+        return Why.ALREADY  # [23]
+    if record.run_id != holder.run_id:
+        return Why.SUPERSEDED
+    if record.phase is Phase.WAITING and record.attempt == holder.attempt and not record.evicted:
+        return Why.ALREADY  # its own retry, snooze or hand-back: only an eviction does the same for others, and says so
+    return Why.FENCED
+
+
+def succeed(record: Record | None, command: c.Succeed, now: float) -> Result:
+    if (why := not_mine(record, command.holder)) is not None or record is None:
+        return Refused(why or Why.ABSENT)
+    if record.phase is Phase.STOPPING:
+        return conclude_stop(record, now, by=command.holder.session)
+    last = ended(record, Phase.SUCCEEDED, now, result=command.result, blob=command.blob, by=command.holder.session)
+    if command.outbox:
+        record = replace(record, outbox=record.outbox + command.outbox)
+    return finish(record, last, now, command.next_run_id, Did.SUCCEEDED, command.successor)
+
+
+def fail(record: Record | None, command: c.FailAttempt, now: float) -> Result:
+    if (why := not_mine(record, command.holder)) is not None or record is None:
+        return Refused(why or Why.ABSENT)
+    if record.phase is Phase.STOPPING:
+        return conclude_stop(record, now, by=command.holder.session)
+    return _failed_attempt(record, command, command.failure, now, final=command.final, successor=command.successor)
+
+
+def _failed_attempt(  # noqa: PLR0913  (two callers, one rule)
+    record: Record,
+    command: c.FailAttempt | c.Evict,
+    failure: Failure,
+    now: float,
+    *,
+    final: bool,
+    successor: c.Successor | None,
+) -> Decision:
+    failures = record.failures + 1
+    policy = record.task.policy
+    record = replace(record, failures=failures)
+    if not final and failures < policy.max_attempts:
+        due = now + backoff(policy, failures, command.jitter)
+        retried = requeued(record, due, now, failure)
+        return decide(Did.RETRIED, replace(retried, evicted=isinstance(command, c.Evict)))
+    by = command.holder.session if isinstance(command, c.FailAttempt) else ""
+    last = ended(record, Phase.FAILED, now, failure=failure, by=by)
+    return finish(record, last, now, command.next_run_id, Did.FAILED, successor)
+
+
+def snooze(record: Record | None, command: c.SnoozeRun, now: float) -> Result:
+    return _hand_on(record, command.holder, command.due, now, Did.SNOOZED)
+
+
+def hand_back(record: Record | None, command: c.HandBack, now: float) -> Result:
+    return _hand_on(record, command.holder, 0.0, now, Did.HANDED_BACK)
+
+
+def _hand_on(record: Record | None, holder: Holder, due: float, now: float, did: Did) -> Result:
+    if (why := not_mine(record, holder)) is not None or record is None:
+        return Refused(why or Why.ABSENT)
+    if record.phase is Phase.STOPPING:
+        return conclude_stop(record, now, by=holder.session)
+    return decide(did, requeued(record, due, now, record.failure))
+
+
+def requeued(record: Record, due: float, now: float, failure: Failure | None) -> Record:
+    return replace(
+        record, phase=Phase.WAITING, holder=None, deadline=None, due=due, queued_at=max(now, due), failure=failure
+    )
+
+
+def finish(  # noqa: PLR0913  (one write: outcome and successor)
+    record: Record, last: Last, now: float, next_run_id: str, did: Did, successor: c.Successor | None = None
+) -> Decision:
+    every = record.task.policy.every
+    if successor is None and every is not None:
+        successor = c.Successor(due=next_tick(record.tick, every, now))
+    if successor is None:
+        return decide(did, replace(record, phase=last.phase, holder=None, deadline=None, failure=None, last=last))
+    task = successor.task or record.task
+    told = task.policy.overlap == "stop"
+    return decide(
+        Did.RESCHEDULED if did is Did.SUCCEEDED else did,
+        replace(
+            record,
+            run_id=next_run_id,
+            generation=record.generation + 1,
+            phase=Phase.WAITING,
+            task=task,
+            previous=tell(record.previous, now + task.policy.grace) if told else record.previous,
+            due=successor.due,
+            tick=successor.due,
+            queued_at=max(now, successor.due),
+            attempt=0,
+            failures=0,
+            failure=None,
+            holder=None,
+            deadline=None,
+            last=last,
+        ),
+    )
+
+
+def conclude_stop(record: Record, now: float, did: Did = Did.CANCELLED, *, by: str = "") -> Decision:
+    """The one end of a stopping generation."""
+    stop = record.stop
+    last = ended(record, Phase.CANCELLED, now, reason=stop.reason if stop else "", by=by)
+    return decide(did, replace(record, phase=Phase.CANCELLED, holder=None, deadline=None, failure=None, last=last))
+
+
+def evict(record: Record | None, command: c.Evict, now: float) -> Result:
+    if record is None or record.holder is None or record.holder != command.holder:
+        return Refused(Why.FENCED)
+    if record.phase is Phase.STOPPING:
+        if command.holder.session in command.closed:
+            return conclude_stop(record, now)
+        due = record.stop.deadline if record.stop is not None else now
+        if now < due:
+            return Refused(Why.NOT_DUE, due)
+        return conclude_stop(_displaced(record, due, now), now, Did.FORCED)
+    if record.deadline is None:
+        return Refused(Why.NOT_DUE)
+    due = record.deadline + record.task.policy.grace
+    if now < due:
+        return Refused(Why.NOT_DUE, due)
+    failure = Failure(
+        type="TimeoutError", message=f"the body did not end within {record.task.policy.timeout} s and its grace"
+    )
+    return _failed_attempt(_displaced(record, due, now), command, failure, now, final=False, successor=None)
+
+
+def _displaced(record: Record, since: float, now: float) -> Record:
+    """The holder may still run, void since ``since``: it blocks nobody, but it is told to stop and has to confirm."""
+    if record.holder is None:
+        raise IllegalTransition(record.phase, "Evict", "no holder")
+    return replace(record, previous=bounded((*record.previous, entry(record.holder, since)), now, keep=1))

@@ -1,0 +1,162 @@
+"""Submit, replace, cancel: who may open a generation of a key, and who may end one from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core.errors import IllegalTransition
+from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
+from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, tell
+from tenure.core.records import MAX_PREVIOUS, SCHEMA, TERMINAL, Phase, Record, Seen, Stop, Task
+
+
+def submit(record: Record | None, command: c.Submit, now: float) -> Result:
+    _same_key(record, command)
+    if record is None:
+        return _new(None, command, now, Did.SUBMITTED)
+    if _knows(record, command):
+        return Refused(Why.ALREADY)
+    if record.phase in TERMINAL or record.phase is Phase.STOPPING:
+        return _new(record, command, now, Did.SUBMITTED)
+    spent = record.failures + 1 >= record.task.policy.max_attempts
+    if record.phase is Phase.RUNNING and spent and command.lost is not None and command.lost == record.holder:
+        lost = ended(record, Phase.FAILED, now, failure=LOST)  # [29]: its takeover could only write `failed`
+        return _new(replace(record, holder=None, last=lost), command, now, Did.SUBMITTED)
+    if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace
+        return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
+    if command.if_live == "reject":
+        return Refused(Why.LIVE)
+    if command.if_live == "replace":
+        return _new(record, command, now, Did.REPLACED)
+    if command.if_differs != "keep" and not _same_task(record.task, command.task):
+        return Refused(Why.DIFFERS) if command.if_differs == "error" else _new(record, command, now, Did.REPLACED)
+    return Refused(Why.LIVE)
+
+
+def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
+    _same_key(record, command)
+    if record is not None and _knows(record, command):
+        return Refused(Why.ALREADY)
+    return _new(record, command, now, Did.REPLACED)
+
+
+def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: Did) -> Result:
+    seen = (command.seen,) if isinstance(command, c.Submit) and command.seen else ()
+    if record is None:
+        made = _first(command, seen, now)
+        return Decision(did, made, effects_of(made))
+    policy = command.task.policy
+    told = now + policy.grace if policy.overlap == "stop" else None
+    previous = record.previous
+    last = record.last
+    if record.holder is not None:
+        stop = record.stop if record.phase is Phase.STOPPING else None
+        previous = (*previous, entry(record.holder, stop.deadline if stop else None))
+        if stop is not None:
+            last = ended(record, Phase.CANCELLED, now, reason=stop.reason)
+    if told is not None:
+        previous = tell(previous, told)
+    previous = bounded(previous, now)
+    if len(previous) > MAX_PREVIOUS:
+        return Refused(Why.CROWDED)
+    made = Record(
+        schema=SCHEMA,
+        key=record.key,
+        run_id=command.run_id,
+        generation=record.generation + 1,
+        phase=Phase.WAITING,
+        task=command.task,
+        queued_at=max(now, command.due),
+        due=command.due,
+        tick=_tick(command, now),
+        previous=previous,
+        last=last,
+        outbox=record.outbox,
+        seen=record.seen + seen,
+    )
+    return Decision(did, made, effects_of(made))
+
+
+def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], now: float) -> Record:
+    return Record(
+        schema=SCHEMA,
+        key=command.key,
+        run_id=command.run_id,
+        generation=1,
+        phase=Phase.WAITING,
+        task=command.task,
+        queued_at=max(now, command.due),
+        due=command.due,
+        tick=_tick(command, now),
+        seen=seen,
+    )
+
+
+# -- cancel ----------------------------------------------------------------------------------------------------------
+
+
+def cancel(record: Record | None, command: c.Cancel, now: float) -> Result:
+    if record is None:
+        return Refused(Why.ABSENT)
+    told = tell(record.previous, now + record.task.policy.grace)
+    if command.run_id is not None and command.run_id != record.run_id:
+        return _cancel_older(record, command.run_id, now)
+    if record.phase is Phase.WAITING:
+        last = ended(record, Phase.CANCELLED, now, reason=command.reason)
+        return decide(Did.CANCELLED, replace(record, phase=Phase.CANCELLED, previous=told, last=last, failure=None))
+    if record.phase is Phase.RUNNING:
+        stop = Stop(reason=command.reason, at=now, deadline=now + record.task.policy.grace)
+        return decide(Did.STOPPING, replace(record, phase=Phase.STOPPING, stop=stop, previous=told))
+    if told != record.previous:
+        return decide(Did.STOPPING, replace(record, previous=told))
+    return Refused(Why.STOPPING if record.phase is Phase.STOPPING else Why.FINISHED)
+
+
+def _cancel_older(record: Record, run_id: str, now: float) -> Result:
+    """Cancel a superseded run whose body may still be running (overlap wait, parallel): tell that body alone."""
+    told = now + record.task.policy.grace
+    hit = [entry for entry in record.previous if entry.run_id == run_id]
+    if not hit:
+        return Refused(Why.FINISHED)
+    if all(entry.deadline is not None for entry in hit):
+        return Refused(Why.STOPPING)
+    previous = tuple(tell((entry,), told)[0] if entry.run_id == run_id else entry for entry in record.previous)
+    return decide(Did.STOPPING, replace(record, previous=previous))
+
+
+def _tick(command: c.Submit | c.Replace, now: float) -> float:
+    return (command.due or now) if command.task.policy.every is not None else 0.0
+
+
+def _same_key(record: Record | None, command: c.Submit | c.Replace) -> None:
+    if record is not None and record.key != command.key:
+        raise IllegalTransition(record.phase, type(command).__name__, f"{command.key!r} is not {record.key!r}")
+
+
+def _knows(record: Record, command: c.Submit | c.Replace) -> bool:
+    """Whether this very command has already been applied to the record."""
+    seen = command.seen if isinstance(command, c.Submit) else None
+    if seen is not None and any(entry.id == seen.id for entry in record.seen):
+        return True
+    return leaves_trace(record, command.run_id)
+
+
+def leaves_trace(record: Record, run_id: str) -> bool:
+    """Whether the record shows that ``run_id`` was once its generation."""
+    if record.run_id == run_id or (record.last is not None and record.last.run_id == run_id):
+        return True
+    return any(entry.run_id == run_id for entry in record.previous)
+
+
+def _same_task(one: Task, other: Task) -> bool:
+    if one.actor != other.actor or (one.blob and one.blob.digest) != (other.blob and other.blob.digest):
+        return False
+    return one.blob is not None or one.args == other.args or bool(_plain(one.args) == _plain(other.args))
+
+
+def _plain(args: msgspec.Raw) -> Any:
+    return msgspec.json.decode(args)

@@ -1,0 +1,227 @@
+"""The record: the only truth about a key, and the small structs it is made of.
+
+Owns the wire form (JSON; unknown fields are tolerated, new fields have defaults, types never change). A record whose ``schema``
+is newer than ours is refused whole: rewriting it would drop fields that a newer process relies on.
+
+Times are seconds since the epoch (float); durations are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tenure.core.errors import NewerSchema
+
+SCHEMA = 1
+MAX_PREVIOUS = 128
+"""Bodies of one key that may still be running under older generations; a replace over more is refused."""
+
+Overlap = Literal["stop", "wait", "parallel"]
+
+# Defaults, because msgspec writes ``Raw | None`` but cannot read it back.
+NO_ARGS = Raw(b"{}")
+NULL = Raw(b"null")
+
+
+class Phase(StrEnum):
+    """Where a key is. ``waiting`` covers scheduled and queued (derived from ``due``)."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+
+
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a run is retried, limited and followed: stored at submit, so that nobody needs the actor's code to act on a record."""
+
+    max_attempts: int = 5
+    initial: float = 0.5
+    maximum: float = 60.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    timeout: float | None = None
+    grace: float = 10.0
+    overlap: Overlap = "stop"
+    every: float | None = None
+    result_ttl: float = 86_400.0
+
+
+class Blob(Struct, frozen=True, kw_only=True):
+    """Where a payload over the inline limit lies: object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex)."""
+
+    name: str
+    size: int
+    digest: str
+
+
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a generation runs. ``args`` is a JSON object of the actor's arguments, or ``blob`` says where it lies."""
+
+    actor: str
+    queue: str = "default"
+    priority: str = "normal"
+    args: Raw = NO_ARGS
+    blob: Blob | None = None
+    policy: Policy = Policy()
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Who may write: one attempt of one run under one session."""
+
+    session: str
+    run_id: str
+    attempt: int
+
+
+class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A body of an older generation that may still run. ``deadline``: told to stop and void from then; None: not told."""
+
+    session: str
+    run_id: str
+    attempt: int
+    deadline: float | None = None
+
+    def holder(self) -> Holder:
+        """The holder that this entry stands for."""
+        return Holder(session=self.session, run_id=self.run_id, attempt=self.attempt)
+
+
+class Stop(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cancel that was accepted: its reason, when, and when the body's grace ends."""
+
+    reason: str
+    at: float
+    deadline: float
+
+
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an attempt died of, as text: exceptions are never rebuilt from the wire."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class Last(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The latest stored outcome of the key, kept over a successor for those who wait for it."""
+
+    run_id: str
+    generation: int
+    phase: Phase
+    at: float
+    attempt: int = 0
+    session: str = ""
+    result: Raw = NULL
+    blob: Blob | None = None
+    failure: Failure | None = None
+    reason: str = ""
+
+
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An outbox entry: a run of another key to be created exactly once, because this record's outcome was stored."""
+
+    id: str
+    key: str
+    run_id: str
+    task: Task
+    due: float = 0.0
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """An outbox entry that was applied to this record; kept until ``origin`` (its key) no longer holds the entry."""
+
+    id: str
+    origin: str
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All there is to know about a key. Changed only by ``core.transitions`` and stored only by compare-and-swap.
+
+    ``due`` 0: at once. ``tick``: the due time a perpetual generation stands for; retries move ``due``, never ``tick``.
+    ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is retried.
+    ``evicted``: attempt number ``attempt`` was put back by others, not by its holder.
+    """
+
+    schema: int
+    key: str
+    run_id: str
+    generation: int
+    phase: Phase
+    task: Task
+    queued_at: float
+    due: float = 0.0
+    tick: float = 0.0
+    attempt: int = 0
+    failures: int = 0
+    holder: Holder | None = None
+    deadline: float | None = None
+    stop: Stop | None = None
+    previous: tuple[Previous, ...] = ()
+    last: Last | None = None
+    failure: Failure | None = None
+    evicted: bool = False
+    outbox: tuple[Entry, ...] = ()
+    seen: tuple[Seen, ...] = ()
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+
+
+class _SchemaOnly(Struct):
+    schema: int
+
+
+def encode(record: Record) -> bytes:
+    """The record's wire form."""
+    return _encoder.encode(record)
+
+
+def decode(data: bytes) -> Record:
+    """Read a record; NewerSchema for one that a newer Tenure wrote, msgspec.DecodeError for what is none."""
+    try:
+        record = _decoder.decode(data)
+    except msgspec.ValidationError:
+        _refuse_newer(msgspec.json.decode(data, type=_SchemaOnly).schema)
+        raise
+    if record.schema != SCHEMA:
+        _refuse_newer(record.schema)
+    return record
+
+
+def _refuse_newer(schema: int) -> None:
+    if schema > SCHEMA:
+        msg = f"record has schema {schema}, this Tenure knows up to {SCHEMA}: upgrade this process"
+        raise NewerSchema(msg, schema=schema)
+
+
+def ttl_of(record: Record) -> int | None:
+    """Whole seconds after which a record may vanish by itself, or None: only a finished key that owes nobody anything does."""
+    if record.phase not in TERMINAL or record.previous or record.outbox or record.seen:
+        return None
+    return max(1, math.ceil(record.task.policy.result_ttl))
+
+
+def state_of(record: Record) -> str:
+    """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none).
+
+    Flags: ``p`` older bodies may run, ``o`` outbox to apply, ``s`` applied entries to forget.
+    """
+    holder = record.holder
+    deadline = record.stop.deadline if record.stop and record.phase is Phase.STOPPING else record.deadline
+    flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.seen else "")
+    return (
+        f"{record.phase.value} {record.due or '-'} {deadline or '-'} {holder.session if holder else '-'} {flags or '-'}"
+        f" {record.task.actor} {record.task.queue} {record.generation}"
+    )

@@ -1,0 +1,54 @@
+"""The session entry: the lease of one process, and the stop signals addressed to it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+Kind = Literal["worker", "supervisor"]
+StopReason = Literal["cancel", "superseded"]
+CLOSED_KEPT_SECONDS = 86_400
+"""A closed entry stays this long, so that whoever still finds it as a holder sees it closed, not missing."""
+SIGNAL_KEPT_SECONDS = 3_600
+
+
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process and its lease. ``beat`` counts renewals; ``closed`` is why it ended, None while it may hold runs.
+
+    ``drain`` as the reason says that every body had ended: taking its runs over counts no failure.
+    """
+
+    id: str
+    kind: Kind
+    host: str
+    pid: int
+    ttl: float
+    started_at: float
+    beat: int = 0
+    closed: str | None = None
+
+
+class StopSignal(Struct, frozen=True, kw_only=True):
+    """Tells a process to stop the body of one run. Final: written once per (session, run id)."""
+
+    run_id: str
+    reason: StopReason
+
+
+class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a run is: ``done`` of ``total`` (None: unknown), a ``note``, and when (seconds since the epoch)."""
+
+    run_id: str
+    attempt: int
+    done: float
+    at: float
+    total: float | None = None
+    note: str = ""
+
+
+encode_session = msgspec.json.Encoder().encode
+decode_session = msgspec.json.Decoder(Session).decode
+decode_signal = msgspec.json.Decoder(StopSignal).decode
+decode_progress = msgspec.json.Decoder(Progress).decode

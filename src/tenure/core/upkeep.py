@@ -1,0 +1,54 @@
+"""What supervisors, effects and a body's end take out of a record."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core.outcomes import Decision, Did, Refused, Why
+from tenure.core.parts import Result, decide
+from tenure.core.records import Phase, Record
+
+
+def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
+    if record is None:
+        return Refused(Why.NOTHING)
+    left = tuple(entry for entry in record.previous if entry.holder() != command.holder)
+    if left == record.previous:
+        return Refused(Why.NOTHING)
+    return decide(Did.CONFIRMED, replace(record, previous=left))
+
+
+def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float) -> Result:
+    if record is None:
+        return Refused(Why.NOTHING)
+    left = tuple(
+        e for e in record.previous if e.session not in command.closed and (e.deadline is None or e.deadline > now)
+    )
+    if left == record.previous:
+        return Refused(Why.NOTHING)
+    return decide(Did.EXPIRED, replace(record, previous=left))
+
+
+def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> Result:
+    left = tuple(entry for entry in record.outbox if entry.id not in command.ids) if record else ()
+    if record is None or left == record.outbox:
+        return Refused(Why.NOTHING)
+    return Decision(Did.CLEARED, replace(record, outbox=left))
+
+
+def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Result:
+    left = tuple(entry for entry in record.seen if entry.id not in command.ids) if record else ()
+    if record is None or left == record.seen:
+        return Refused(Why.NOTHING)
+    return Decision(Did.FORGOT, replace(record, seen=left))
+
+
+def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:
+    if record is None:
+        return Refused(Why.ABSENT)
+    if record.phase in {Phase.RUNNING, Phase.STOPPING}:
+        return Refused(Why.LIVE)
+    if record.previous or record.outbox or record.seen:
+        return Refused(Why.OWED)  # [5]
+    return Decision(Did.PURGED, None)

@@ -1,0 +1,171 @@
+"""Counters, gauges and histograms of one process, exposed through prometheus-client.
+
+Counting is a dictionary update (0.2 us; prometheus-client's own labelled counters cost about 1.5 us, and a task touches eight of
+them); the families are built when somebody scrapes. Label sets are closed and pre-set to zero; never a label by key.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+HEAD_OUTCOMES = (
+    "won",
+    "takeover",
+    "reclaimed",
+    "exhausted",
+    "superseded",
+    "finished",
+    "cancelled",
+    "absent",
+    "not_due",
+    "busy",
+    "unknown_actor",
+    "newer_schema",
+    "foreign",
+)
+TAIL_OUTCOMES = ("succeeded", "rescheduled", "retried", "failed", "snoozed", "handed_back", "cancelled")
+SUPERSEDED_WHERE = ("head", "tail", "retry", "reschedule")
+CANCELLED_WHERE = ("waiting", "running", "forced")
+OPERATIONS = (
+    "submit",
+    "claim",
+    "succeed",
+    "failattempt",
+    "snoozerun",
+    "handback",
+    "evict",
+    "confirm",
+    "clearoutbox",
+    "forgetseen",
+)
+
+
+class Histogram:
+    """Counts by bucket (seconds), with sum."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Buckets as Prometheus has them."""
+        out: list[tuple[str, float]] = []
+        seen = 0
+        for bound, count in zip((*BUCKETS, math.inf), self.counts, strict=True):
+            seen += count
+            out.append(("+Inf" if bound == math.inf else repr(bound), seen))
+        return out
+
+
+class Metrics(Collector):
+    """Everything one worker counts. Written by its loop, read by whoever scrapes."""
+
+    def __init__(self, version: str, actors: Iterable[str], queues: Iterable[str]) -> None:
+        self._version = version
+        self._queues = tuple(queues)
+        actors = tuple(actors)
+        self.claims: dict[tuple[str, str], int] = _zero(actors, HEAD_OUTCOMES)
+        self.outcomes: dict[tuple[str, str], int] = _zero(actors, TAIL_OUTCOMES)
+        self.superseded: dict[tuple[str, str], int] = _zero(actors, SUPERSEDED_WHERE)
+        self.cancelled: dict[tuple[str, str], int] = _zero(actors, CANCELLED_WHERE)
+        self.fenced: dict[str, int] = _one(actors)
+        self.takeovers: dict[str, int] = _one(actors)
+        self.in_progress: dict[str, int] = _one(actors)
+        self.errors: dict[str, int] = _one(("handler", "server", "lease"))
+        self.conflicts: dict[str, int] = _one(OPERATIONS)
+        self.run_seconds = _histograms_of(actors)
+        self.queue_wait = _histograms_of(self._queues)
+        self.lateness = _histograms_of(self._queues)
+        self.pending: dict[str, int] = _one(self._queues)
+        self.trusted_until: Callable[[], float] = lambda: 0.0
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def conflict(self, operation: str) -> None:
+        """A CAS was refused."""
+        self.conflicts[operation] = self.conflicts.get(operation, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Build the families of API.md."""
+        yield _pairs("tenure_claims", "Wake-ups by what the head check said", ("actor", "outcome"), self.claims)
+        yield _pairs("tenure_outcomes", "Outcomes stored", ("actor", "outcome"), self.outcomes)
+        yield _pairs("tenure_superseded", "Stale copies refused", ("actor", "where"), self.superseded)
+        yield _pairs("tenure_cancelled", "Runs that ended cancelled", ("actor", "where"), self.cancelled)
+        yield _singles("tenure_fenced", "Writes refused because another attempt holds the run", "actor", self.fenced)
+        yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", self.takeovers)
+        yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self.conflicts)
+        yield _singles("tenure_errors", "Unexpected errors inside the worker", "where", self.errors)
+        yield _histograms("tenure_run_seconds", "Time in bodies", "actor", self.run_seconds)
+        yield _histograms("tenure_queue_wait_seconds", "From ready to claimed", "queue", self.queue_wait)
+        yield _histograms("tenure_start_lateness_seconds", "Delayed runs: from due to claimed", "queue", self.lateness)
+        yield _gauges("tenure_runs_in_progress", "Bodies running", "actor", self.in_progress)
+        yield _gauges("tenure_wakeups_pending", "Wake-ups stored and not delivered", "queue", self.pending)
+        trusted = GaugeMetricFamily(
+            "tenure_session_trusted_until_timestamp_seconds", "Until when the session may be trusted (epoch seconds)"
+        )
+        trusted.add_metric([], self.trusted_until())
+        yield trusted
+        info = GaugeMetricFamily("tenure_build_info", "The running version", labels=["version"])
+        info.add_metric([self._version], 1.0)
+        yield info
+
+
+def _zero(firsts: tuple[str, ...], seconds: tuple[str, ...]) -> dict[tuple[str, str], int]:
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    counts.update({(first, second): 0 for first in firsts for second in seconds})
+    return counts
+
+
+def _one(names: tuple[str, ...]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    counts.update(dict.fromkeys(names, 0))
+    return counts
+
+
+def _histograms_of(names: tuple[str, ...]) -> dict[str, Histogram]:
+    histograms: dict[str, Histogram] = defaultdict(Histogram)
+    histograms.update({name: Histogram() for name in names})
+    return histograms
+
+
+def _pairs(name: str, text: str, labels: tuple[str, str], counts: dict[tuple[str, str], int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for pair, value in list(counts.items()):
+        family.add_metric(pair, value)
+    return family
+
+
+def _singles(name: str, text: str, label: str, counts: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in list(counts.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _gauges(name: str, text: str, label: str, counts: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in list(counts.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _histograms(name: str, text: str, label: str, histograms: dict[str, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=[label])
+    for key, histogram in list(histograms.items()):
+        family.add_metric([key], histogram.cumulative(), histogram.total)
+    return family

@@ -1,0 +1,342 @@
+"""One NATS connection, seen as Tenure needs it: requests whose fate is told apart, and news of every reconnect.
+
+Owns the nats-py client, its inbox and the requests in flight. Never decides anything about a key.
+
+A request ends in one of three ways, and the difference is the point of this module: an **answer** came; **nothing happened**
+(``NotSent``: the message never left, or the server says that nobody listens); or its fate is **unknown** (``Lost``: time ran out,
+or the connection broke while it was under way - nats-py may even send it after we gave up).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import nats
+import nats.errors
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from tenure.config import Config
+from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
+from tenure.telemetry import get_logger
+
+MIN_SERVER = (2, 12)
+_HEADER_ROOM = 2_048
+"""Bytes kept free below the server's max_payload for headers: it drops the *connection* of whoever exceeds the sum."""
+
+_DRAIN_SECONDS = 2.0
+_log = get_logger("tenure.nats")
+Callback = Callable[[], Awaitable[None] | None]
+
+
+class NotSent(TenureError):
+    """The request has not happened."""
+
+
+class Lost(TenureError):
+    """The request may or may not have happened, or may still."""
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    """An error answer of JetStream."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class PubAck(msgspec.Struct, frozen=True):
+    """The answer to a publish into a stream."""
+
+    stream: str = ""
+    seq: int = 0
+    error: ApiError | None = None
+
+
+_puback = msgspec.json.Decoder(PubAck)
+
+
+class Ack(NamedTuple):
+    """What the ack subject of a delivered message tells: its consumer, its place in stream and consumer, its deliveries."""
+
+    consumer: str
+    deliveries: int
+    stream_sequence: int
+    consumer_sequence: int
+
+
+def parse_ack(reply: str) -> Ack | None:
+    """Read ``$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>...``; None if it is none."""
+    parts = reply.split(".")
+    if parts[:2] != ["$JS", "ACK"]:
+        return None
+    at = 4 if len(parts) == 9 else 6  # noqa: PLR2004  (the older form has nine tokens)
+    try:
+        return Ack(parts[at - 1], int(parts[at]), int(parts[at + 1]), int(parts[at + 2]))
+    except (IndexError, ValueError):
+        return None
+
+
+class Connection:
+    """A connection that reconnects for ever. Open it with ``Connection.open``; close it with ``close``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.epoch = 0
+        self._nc = NatsClient()
+        self._connected = asyncio.Event()
+        self._tokens = itertools.count()
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._ages: deque[tuple[float, str, asyncio.Future[Msg]]] = deque()
+        self._reaper: asyncio.TimerHandle | None = None
+        self._inbox = ""
+        self._on_reconnect: list[Callback] = []
+        self._on_disconnect: list[Callback] = []
+        self._last_error = ""
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(cls, url: str, config: Config, *, name: str, **options: Any) -> Connection:
+        """Connect to ``url`` (several: separated by commas) and check the server.
+
+        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...). Raises Unavailable if nobody answers within
+        ``connect_timeout_seconds``, ConfigError if the server is older than 2.12, has no JetStream or refuses the credentials.
+        """
+        self = cls(config)
+        try:
+            async with asyncio.timeout(config.connect_timeout_seconds):
+                await self._nc.connect(
+                    servers=[part.strip() for part in url.split(",")],
+                    name=name,
+                    error_cb=self._note_error,
+                    disconnected_cb=self._disconnected,
+                    reconnected_cb=self._reconnected,
+                    max_reconnect_attempts=-1,
+                    reconnect_time_wait=0.2,  # type: ignore[arg-type]  # annotated int, slept as a float
+                    connect_timeout=2,
+                    ping_interval=10,
+                    max_outstanding_pings=2,
+                    drain_timeout=5,
+                    **options,
+                )
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            await self._abandon()
+            raise self._explain(url, error) from error
+        except (ValueError, TypeError) as error:
+            await self._abandon()
+            msg = f"cannot use the NATS URL {url!r}: {error}"
+            raise ConfigError(msg) from error
+        self._connected.set()
+        try:
+            self._inbox = self._nc.new_inbox()
+            await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
+            await self._check_server(url)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _check_server(self, url: str) -> None:
+        version = str(self._nc.connected_server_version)
+        numbers = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
+        if numbers < MIN_SERVER:
+            msg = f"the NATS server at {url} is {version}; Tenure needs 2.12 or newer"
+            raise ConfigError(msg)
+        try:
+            info = await self.api("INFO", {}, timeout=self.config.connect_timeout_seconds)
+        except (NotSent, Lost) as error:
+            msg = f"the NATS server at {url} has no JetStream: start it with `-js` or a `jetstream` block in its configuration"
+            raise ConfigError(msg) from error
+        if isinstance(info, ApiError):
+            msg = f"JetStream of the server at {url} is not usable: {info.description}"
+            raise ConfigError(msg)
+
+    async def close(self) -> None:
+        """Close at once; what is in flight is lost. Drain services first."""
+        self._fail_waiting("the connection was closed")
+        if self._reaper is not None:
+            self._reaper.cancel()
+        if not self._nc.is_closed:
+            await self._nc.close()
+
+    async def _abandon(self) -> None:
+        try:
+            await self._nc.close()
+        except Exception as error:  # noqa: BLE001  (a half-open client of nats-py may fail in any way; it is being dropped)
+            _log.debug("connection.abandoned", error=repr(error))
+
+    def _explain(self, url: str, error: Exception) -> TenureError:
+        if "authorization" in f"{error} {self._last_error}".lower():
+            return ConfigError(f"the NATS server at {url} refuses these credentials: {self._last_error or error}")
+        detail = self._last_error or str(error) or "no answer in time"
+        return Unavailable(
+            f"cannot reach a NATS server at {url}: {detail}; is it running? (`tenure server` starts one)"
+        )
+
+    @property
+    def max_payload(self) -> int:
+        """Largest payload in bytes that may be published, headers allowed for."""
+        return int(self._nc.max_payload) - _HEADER_ROOM
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server is connected right now."""
+        return bool(self._nc.is_connected)
+
+    @property
+    def raw(self) -> NatsClient:
+        """The nats-py client, for the modules of this package."""
+        return self._nc
+
+    async def wait_connected(self) -> None:
+        """Return once a server is connected."""
+        await self._connected.wait()
+
+    def on_reconnect(self, callback: Callback) -> Callable[[], None]:
+        """Call ``callback`` after each reconnect; returns a function that takes it off."""
+        self._on_reconnect.append(callback)
+        return lambda: self._on_reconnect.remove(callback)
+
+    def on_disconnect(self, callback: Callback) -> Callable[[], None]:
+        """Call ``callback`` after each loss of the connection; returns a function that takes it off."""
+        self._on_disconnect.append(callback)
+        return lambda: self._on_disconnect.remove(callback)
+
+    async def _note_error(self, error: Exception) -> None:
+        self._last_error = str(error) or type(error).__name__
+        _log.debug("connection.failed", error=self._last_error)
+
+    async def _disconnected(self) -> None:
+        if self._nc.is_closed:
+            return
+        self.epoch += 1
+        self._connected.clear()
+        self._fail_waiting("the connection broke")
+        _log.warning("connection.lost", error=self._last_error)
+        await _call_all(self._on_disconnect)
+
+    async def _reconnected(self) -> None:
+        self.epoch += 1
+        self._connected.set()
+        _log.info("connection.restored")
+        await _call_all(self._on_reconnect)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish and hope: for acks and other hints. Silently dropped while disconnected."""
+        if self._connected.is_set():
+            try:
+                await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
+            except nats.errors.Error as error:
+                _log.debug("publish.dropped", subject=subject, error=repr(error))
+
+    async def request(
+        self, subject: str, payload: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
+    ) -> Msg:
+        """Publish and wait for the answer. Raises NotSent (it has not happened) or Lost (unknown); InvalidCall if too large."""
+        if len(payload) > self.max_payload:
+            msg = f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message"
+            raise InvalidCall(msg)
+        if not self._connected.is_set():
+            msg = "not connected"
+            raise NotSent(msg)
+        loop = asyncio.get_running_loop()
+        token = str(next(self._tokens))
+        future: asyncio.Future[Msg] = loop.create_future()
+        self._waiting[token] = future
+        limit = timeout or self.config.request_timeout_seconds
+        self._ages.append((loop.time() + limit, token, future))
+        if self._reaper is None:
+            self._reaper = loop.call_later(limit, self._reap)
+        try:
+            await self._nc.publish(subject, payload, f"{self._inbox}.{token}", headers)  # type: ignore[arg-type]  # read only
+            answer = await future
+        except nats.errors.Error as error:
+            raise NotSent(str(error) or type(error).__name__) from error
+        finally:
+            self._waiting.pop(token, None)
+        if answer.headers is not None and answer.headers.get("Status") == "503":
+            msg = f"nobody answers on {subject}"
+            raise NotSent(msg)
+        return answer
+
+    async def put(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
+        """Publish into a stream; the PubAck may hold an error. Raises NotSent or Lost as ``request`` does."""
+        answer = await self.request(subject, payload, headers=headers)
+        return _puback.decode(answer.data)
+
+    async def api(self, call: str, body: Any, *, timeout: float | None = None) -> dict[str, Any] | ApiError:
+        """Call ``$JS.API.<call>`` with a JSON body. Raises NotSent or Lost."""
+        data = msgspec.json.encode(body) if body else b""
+        answer = await self.request(f"$JS.API.{call}", data, timeout=timeout)
+        decoded: dict[str, Any] = msgspec.json.decode(answer.data)
+        error = decoded.get("error")
+        return msgspec.convert(error, ApiError) if error is not None else decoded
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Plain subscription; nats-py renews it after a reconnect."""
+        return await self._nc.subscribe(subject, cb=callback)
+
+    async def unsubscribe(self, subscription: Subscription | None) -> None:
+        """End a subscription, also while disconnected (else nats-py would renew it)."""
+        if subscription is not None and not self._nc.is_closed:
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def drain(self, subscription: Subscription) -> None:
+        """End a subscription after its callback has seen everything that was under way (2 s at most)."""
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            if self.is_connected:
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py leaves it unannotated
+                return
+        await self.unsubscribe(subscription)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses."""
+        return self._nc.new_inbox()
+
+    async def _answered(self, msg: Msg) -> None:
+        future = self._waiting.get(msg.subject.rpartition(".")[2])
+        if future is not None and not future.done():
+            future.set_result(msg)
+
+    def _reap(self) -> None:
+        """Give up on requests whose time is over. One timer for all of them: a timer each costs a tenth of a CAS."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        later: list[tuple[float, str, asyncio.Future[Msg]]] = []
+        while self._ages:
+            entry = self._ages.popleft()
+            if entry[2].done():
+                continue
+            if entry[0] > now:
+                later.append(entry)
+            else:
+                entry[2].set_exception(Lost("no answer in time"))
+        self._ages.extend(later)
+        soonest = min((entry[0] for entry in later), default=0.0)
+        self._reaper = loop.call_at(max(soonest, now + 0.05), self._reap) if later else None
+
+    def _fail_waiting(self, why: str) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(Lost(why))
+
+
+async def _call_all(callbacks: list[Callback]) -> None:
+    for callback in list(callbacks):
+        result = callback()
+        if result is not None:
+            await result

@@ -1,0 +1,364 @@
+"""The runs bucket: one record per key. The only module that reads or writes records on the server.
+
+Every write is a compare-and-swap on the revision it was decided on; ``commit`` is the whole of "read, decide, CAS":
+
+* *refused* (10071): read and decide again.
+* *unknown* (no answer, disconnect, 10164): repeat **the same** CAS until the server answers or the revision has moved. A read that
+  does not show the write proves nothing: it may still be on its way [19]. Once the revision has moved it can no longer be applied.
+* only the caller whose own write was unknown may recognise it in what it then reads (``mine``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.clock import Clock
+from tenure.core.commands import Command
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
+from tenure.core.outcomes import Decision, Refused, Why
+from tenure.core.records import Record, decode, encode, state_of, ttl_of
+from tenure.core.subjects import Names, decode_key
+from tenure.core.transitions import transition
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.patience import Patience
+
+WRONG_SEQUENCE = 10071
+IN_FLIGHT = 10164
+NO_MESSAGE = 10037
+NO_STREAM = 10059
+MARKER_TTL_SECONDS = 3_600
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+_STATE = "Tenure-State"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What the bucket holds for a key: ``record`` at ``revision`` (None: nothing, or a marker at that revision)."""
+
+    record: Record | None
+    revision: int
+
+
+NOTHING = Found(None, 0)
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """``decision`` is stored at ``revision``; ``data`` are the record's bytes."""
+
+    decision: Decision
+    revision: int
+    data: bytes
+
+    @property
+    def record(self) -> Record:
+        """The stored record (of a decision that keeps one)."""
+        if self.decision.record is None:
+            msg = "a purge leaves no record"
+            raise TenureError(msg)
+        return self.decision.record
+
+
+class Declined(msgspec.Struct, frozen=True):
+    """The core refused; ``found`` is what it refused on, ``unsure``: an earlier write of this command had no known fate."""
+
+    refused: Refused
+    found: Found
+    unsure: bool = False
+
+
+class _Stored(msgspec.Struct):
+    seq: int
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class _Got(msgspec.Struct):
+    message: _Stored | None = None
+    error: ApiError | None = None
+
+
+_got = msgspec.json.Decoder(_Got)
+
+
+def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
+    """Settings of the bucket's stream."""
+    return {
+        "name": names.runs_stream,
+        "subjects": [names.runs_prefix + ">"],
+        "retention": "limits",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "storage": storage,
+        "num_replicas": replicas,
+        "allow_direct": False,
+        "allow_rollup_hdrs": True,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+        "subject_delete_marker_ttl": MARKER_TTL_SECONDS * 1_000_000_000,
+        "republish": {"src": names.runs_prefix + ">", "dest": names.event_prefix + ">"},
+    }
+
+
+class Runs:
+    """Records of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names, clock: Clock) -> None:
+        self._conn = conn
+        self._names = names
+        self.clock = clock
+        self.conflicts: Callable[[str], None] = lambda _operation: None
+
+    def patience(self) -> Patience:
+        """The time that a client call may take."""
+        return Patience(self.clock, self._conn.config.patience_seconds)
+
+    # -- read --------------------------------------------------------------------------------------------------------
+
+    async def read(self, key: str, patience: Patience | None = None) -> Found:
+        """Read a record from the stream's leader. Raises Unavailable, and ConfigError's kin where the bucket is gone."""
+        subject = self._names.record(key)
+        body = msgspec.json.encode({"last_by_subj": subject})
+        patience = patience or self.patience()
+        while True:
+            try:
+                answer = await self._conn.request(f"$JS.API.STREAM.MSG.GET.{self._names.runs_stream}", body)
+            except (NotSent, Lost) as error:
+                if await patience.pause():
+                    continue
+                msg = f"cannot read the record of {key!r}: {error}"
+                raise Unavailable(msg) from error
+            got = _got.decode(answer.data)
+            if got.message is not None:
+                return _found(got.message)
+            if got.error is not None and got.error.err_code == NO_MESSAGE:
+                return NOTHING
+            text = got.error.description if got.error else "empty answer"
+            if got.error is not None and got.error.err_code == NO_STREAM:
+                text = f"bucket {self._names.runs_bucket} is gone; run `tenure setup`"
+            if not await patience.pause():
+                msg = f"cannot read the record of {key!r}: {text}"
+                raise Unavailable(msg)
+
+    # -- write -------------------------------------------------------------------------------------------------------
+
+    async def commit(  # noqa: PLR0913  (the one write path of the library)
+        self,
+        key: str,
+        command: Command,
+        *,
+        at: Found | None = None,
+        mine: Callable[[Record], bool] | None = None,
+        check: Callable[[], Awaitable[bool]] | None = None,
+        once: Callable[[Record | None], bool] | None = None,
+        patience: Patience | None = None,
+    ) -> Committed | Declined:
+        """Decide ``command`` on the record and store what comes out, until that is certain.
+
+        ``at``: what the caller believes the bucket holds (checked by the CAS itself); None: read first. ``mine`` recognises the
+        effect of this very command in a record, asked only after a write of unknown fate. ``check`` is asked after every read and
+        before the write that follows; if it says no, nothing is written. ``once``: the command must not be decided anew after a
+        write of unknown fate unless the record that moved on shows (``once`` says yes) that it was applied [14]. Raises Unavailable if patience ran out and nothing
+        happened, OutcomeUnknown if the fate of a write stays unknown.
+        """
+        patience = patience or self.patience()
+        found = await self.read(key, patience) if at is None else at
+        unsure = False
+        while True:
+            if check is not None and not await check():
+                return Declined(Refused(Why.NOTHING), found, unsure)
+            result = transition(found.record, command, self.clock.now())
+            if isinstance(result, Refused):
+                return Declined(result, found, unsure)
+            data = b"" if result.record is None else encode(result.record)
+            revision, repeated = await self._store(key, result.record, data, found.revision, patience)
+            if revision:
+                return Committed(result, revision, data)
+            self.conflicts(type(command).__name__.lower())
+            unsure = unsure or repeated
+            found = await self.read(key, patience)
+            if repeated and mine is not None and found.record is not None and mine(found.record):
+                adopted = Decision(result.did, found.record, result.effects)
+                return Committed(adopted, found.revision, encode(found.record))
+            if unsure and once is not None and not once(found.record):
+                msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
+                raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None)
+
+    async def _store(
+        self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience
+    ) -> tuple[int, bool]:
+        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen)."""
+        subject = self._names.record(key)
+        headers = _headers(record, revision)
+        unsure = False
+        while True:
+            epoch = self._conn.epoch
+            why: object
+            try:
+                ack = await self._conn.put(subject, data, headers)
+            except NotSent as error:
+                why = error
+            except Lost as error:
+                why, unsure = error, True
+            else:
+                if ack.error is None:
+                    return ack.seq, unsure
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
+                    return 0, unsure or epoch != self._conn.epoch
+                why = ack.error.description
+                unsure = unsure or ack.error.err_code == IN_FLIGHT
+            if not await patience.pause():
+                if unsure:
+                    msg = f"a write to {key!r} has no known fate: {why}"
+                    raise OutcomeUnknown(msg, key=key, run_id=record.run_id if record else None)
+                msg = f"cannot write the record of {key!r}: {why}"
+                raise Unavailable(msg)
+
+    # -- scan --------------------------------------------------------------------------------------------------------
+
+    async def scan(self, on_state: Callable[[str, int, str], None], batch: int = 500) -> None:
+        """Call ``on_state(key, revision, state)`` for every record (headers only; see ``records.state_of``). Raises Unavailable."""
+        inbox = self._conn.new_inbox()
+        name = "s" + inbox.rpartition(".")[2]
+        stream = self._names.runs_stream
+        arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+        async def received(msg: Msg) -> None:
+            arrived.put_nowait(msg)
+
+        config = {
+            "name": name,
+            "ack_policy": "none",
+            "deliver_policy": "last_per_subject",
+            "filter_subject": self._names.runs_prefix + "*",
+            "headers_only": True,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 30_000_000_000,
+        }
+        subscription = await self._conn.subscribe(inbox, received)
+        try:
+            await self._call(
+                f"CONSUMER.CREATE.{stream}.{name}.{config['filter_subject']}", {"stream_name": stream, "config": config}
+            )
+            while await self._page(name, inbox, arrived, on_state, batch):
+                pass
+            await self._call(f"CONSUMER.DELETE.{stream}.{name}", {})
+        finally:
+            await self._conn.unsubscribe(subscription)
+
+    async def _page(
+        self, name: str, inbox: str, arrived: asyncio.Queue[Msg], on_state: Callable[[str, int, str], None], batch: int
+    ) -> bool:
+        """Fetch one batch; False once there are no more."""
+        pull = msgspec.json.encode({"batch": batch, "no_wait": True})
+        await self._conn.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._names.runs_stream}.{name}", pull, reply=inbox)
+        for _ in range(batch):
+            try:
+                async with asyncio.timeout(self._conn.config.request_timeout_seconds):
+                    msg = await arrived.get()
+            except TimeoutError as error:
+                text = "the server stopped answering in the middle of a scan"
+                raise Unavailable(text) from error
+            headers = msg.headers or {}
+            if "Status" in headers:
+                return False
+            ack = parse_ack(msg.reply)
+            if _STATE in headers and ack is not None:
+                on_state(decode_key(msg.subject[len(self._names.runs_prefix) :]), ack.stream_sequence, headers[_STATE])
+        return True
+
+    async def _call(self, call: str, body: dict[str, Any]) -> None:
+        try:
+            answer = await self._conn.api(call, body)
+        except (NotSent, Lost) as error:
+            raise Unavailable(str(error)) from error
+        if isinstance(answer, ApiError):
+            raise Unavailable(answer.description)
+
+    # -- follow ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def follow(self, key: str) -> AsyncIterator[Changes]:
+        """Every state of a key from now on: subscribe, then read; re-read after a reconnect and every ``reread_seconds``."""
+        changes = Changes(self, key, self._conn.config.reread_seconds)
+        subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
+        off = self._conn.on_reconnect(changes.on_reconnect)
+        try:
+            yield changes
+        finally:
+            off()
+            await self._conn.unsubscribe(subscription)
+
+
+class Changes:
+    """What ``follow`` yields: call ``next`` for one newer state after the other. States overwritten meanwhile may be skipped."""
+
+    def __init__(self, runs: Runs, key: str, reread_seconds: float) -> None:
+        self._runs = runs
+        self._key = key
+        self._reread_seconds = reread_seconds
+        self._queue: asyncio.Queue[Found | TenureError | None] = asyncio.Queue()
+        self._queue.put_nowait(None)  # subscribed; now read
+        self._newest = -1
+
+    async def on_event(self, msg: Msg) -> None:
+        """Take a repeated record in; one that cannot be read is raised by ``next``."""
+        try:
+            self._queue.put_nowait(_event(msg))
+        except TenureError as error:
+            self._queue.put_nowait(error)
+
+    def on_reconnect(self) -> None:
+        """Events may have been missed: read again."""
+        self._queue.put_nowait(None)
+
+    async def next(self) -> Found:
+        """The next state, never older than one already returned. Raises NewerSchema for a record beyond this version."""
+        while True:
+            item: Found | TenureError | None = None
+            try:
+                async with asyncio.timeout(self._reread_seconds):
+                    item = await self._queue.get()
+            except TimeoutError:
+                item = None
+            if item is None:
+                item = await self._runs.read(self._key, Patience(self._runs.clock))
+            if isinstance(item, TenureError):
+                raise item
+            if item.revision > self._newest:
+                self._newest = item.revision
+                return item
+
+
+def _headers(record: Record | None, revision: int) -> dict[str, str]:
+    if record is None:
+        return {
+            _EXPECT: str(revision),
+            "KV-Operation": "PURGE",
+            "Nats-Rollup": "sub",
+            "Nats-TTL": f"{MARKER_TTL_SECONDS}s",
+        }
+    ttl = ttl_of(record)
+    if ttl is None:
+        return {_EXPECT: str(revision), _STATE: state_of(record)}
+    return {_EXPECT: str(revision), _STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
+
+
+def _found(stored: _Stored) -> Found:
+    if b"KV-Operation:" in stored.hdrs or b"Nats-Marker-Reason:" in stored.hdrs:
+        return Found(None, stored.seq)
+    return Found(decode(stored.data), stored.seq)
+
+
+def _event(msg: Msg) -> Found:
+    headers = msg.headers or {}
+    revision = int(headers.get("Nats-Sequence", "0"))
+    if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
+        return Found(None, revision)
+    return Found(decode(msg.data), revision)

@@ -1,0 +1,172 @@
+"""The sessions bucket: leases, stop signals and progress. The only module that reads or writes it.
+
+A session is created once, renewed and closed by CAS at the revision of its own last renewal, and never created again. A stop signal
+is created once per (session, run id) and vanishes by itself. Progress is for people: the latest value of each run, blind and lossy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.core.errors import Unavailable
+from tenure.core.sessions import (
+    CLOSED_KEPT_SECONDS,
+    SIGNAL_KEPT_SECONDS,
+    Progress,
+    Session,
+    StopReason,
+    StopSignal,
+    decode_progress,
+    decode_session,
+    decode_signal,
+    encode_session,
+)
+from tenure.core.subjects import Names
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NO_MESSAGE, WRONG_SEQUENCE
+from tenure.nats.watch import Watch
+
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+
+
+class SeenSession(msgspec.Struct, frozen=True):
+    """A session's entry and the revision it was read at."""
+
+    session: Session
+    revision: int
+
+
+def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
+    """Settings of the bucket's stream. No delete markers: nothing is ever created twice under one name here."""
+    return {
+        "name": names.sessions_stream,
+        "subjects": [names.sessions_prefix + ">"],
+        "retention": "limits",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "storage": storage,
+        "num_replicas": replicas,
+        "allow_direct": False,
+        "allow_rollup_hdrs": True,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+        "republish": {
+            "src": names.sessions_prefix + "progress.*.*",
+            "dest": names.note_prefix + "{{wildcard(1)}}.{{wildcard(2)}}",
+        },
+    }
+
+
+class Sessions:
+    """Leases of one namespace, over one connection."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    async def create(self, session: Session, patience: Patience) -> int:
+        """Create the entry of a new session and return its revision. Raises Unavailable once patience is spent."""
+        while True:
+            try:
+                revision = await self.write(session, 0)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if revision:
+                    return revision
+                seen = await self.read(session.id)  # ids are unique: an entry that exists is my own write
+                if seen is not None:
+                    return seen.revision
+                why = "refused"
+            if not await patience.pause():
+                msg = f"cannot create a session: {why}"
+                raise Unavailable(msg)
+
+    async def write(self, session: Session, revision: int) -> int:
+        """One CAS: renew or close. Its revision, or 0 if refused. Raises NotSent or Lost (then its fate is unknown)."""
+        headers = {_EXPECT: str(revision)}
+        if session.closed is not None:
+            headers["Nats-TTL"] = f"{CLOSED_KEPT_SECONDS}s"
+        ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers)
+        if ack.error is None:
+            return ack.seq
+        if ack.error.err_code == WRONG_SEQUENCE:
+            return 0
+        raise Lost(ack.error.description)
+
+    async def read(self, session: str) -> SeenSession | None:
+        """The entry of a session, None if there is none. Raises Unavailable."""
+        found = await self._last(self._names.session(session))
+        return None if found is None else SeenSession(decode_session(found[1]), found[0])
+
+    async def signal(self, session: str, run_id: str, reason: StopReason, patience: Patience) -> None:
+        """Tell the process of ``session`` to stop the body of ``run_id``; once is enough. Raises Unavailable if patience runs out."""
+        headers = {_EXPECT: "0", "Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
+        data = msgspec.json.encode(StopSignal(run_id=run_id, reason=reason))
+        while True:
+            try:
+                ack = await self._conn.put(self._names.stop(session, run_id), data, headers)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
+                    return
+                why = ack.error.description
+            if not await patience.pause():
+                msg = f"the stop of run {run_id} is stored, but its signal is not sent yet: {why}"
+                raise Unavailable(msg)
+
+    def watch_stops(self, session: str, on_stop: Callable[[StopSignal], None]) -> Watch:
+        """A watch that calls ``on_stop`` for every signal addressed to ``session``, those already stored included."""
+
+        async def received(msg: Msg) -> None:
+            if msg.data:
+                on_stop(decode_signal(msg.data))
+
+        return Watch(self._conn, self._names.sessions_stream, self._names.stops(session), received)
+
+    async def note(self, key: str, progress: Progress) -> None:
+        """Publish a run's progress, at most once."""
+        headers = {"Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
+        await self._conn.publish(
+            self._names.progress(key, progress.run_id), msgspec.json.encode(progress), headers=headers
+        )
+
+    async def progress(self, key: str, run_id: str) -> Progress | None:
+        """The latest progress of a run, None if there is none. Raises Unavailable."""
+        found = await self._last(self._names.progress(key, run_id))
+        return None if found is None else decode_progress(found[1])
+
+    async def follow_progress(
+        self, key: str, on_progress: Callable[[Progress], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call ``on_progress`` for each progress of the key's runs from now on; returns a function that ends it."""
+
+        async def received(msg: Msg) -> None:
+            await on_progress(decode_progress(msg.data))
+
+        subscription = await self._conn.subscribe(self._names.notes(key), received)
+
+        async def stop() -> None:
+            await self._conn.unsubscribe(subscription)
+
+        return stop
+
+    async def _last(self, subject: str) -> tuple[int, bytes] | None:
+        try:
+            answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.sessions_stream}", {"last_by_subj": subject})
+        except (NotSent, Lost) as error:
+            msg = f"cannot read {subject}: {error}"
+            raise Unavailable(msg) from error
+        if isinstance(answer, ApiError):
+            if answer.err_code == NO_MESSAGE:
+                return None
+            msg = f"cannot read {subject}: {answer.description}"
+            raise Unavailable(msg)
+        message = answer["message"]
+        return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)

@@ -1,0 +1,115 @@
+"""What must exist on the server for a namespace: creates it, checks it, and says what differs.
+
+Each store owns its settings (``spec``); this module only compares and creates. The incarnation of the runs bucket is a random id in
+its stream's metadata: revisions of a bucket that was deleted and made again are not comparable with older ones [12].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.clock import Clock
+from tenure.config import Config
+from tenure.core.errors import ConfigError, Unavailable
+from tenure.core.subjects import Names
+from tenure.nats import blobs, runs, sessions, work
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.runs import NO_STREAM
+
+_INCARNATION = "tenure.incarnation"
+_SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (runs.spec, work.spec, sessions.spec, blobs.spec)
+_FREE = frozenset({"name", "storage", "num_replicas"})
+_MUTABLE = frozenset(
+    {"num_replicas", "republish", "subjects", "allow_msg_ttl", "subject_delete_marker_ttl", "max_msgs_per_subject"}
+)
+
+
+class Change(Struct, frozen=True):
+    """What ``ensure`` found or did: ``did`` is created, updated, unchanged or differs; ``details`` name the settings."""
+
+    stream: str
+    did: str
+    details: tuple[str, ...] = ()
+
+
+class Topology(Struct, frozen=True):
+    """The namespace as it now is on the server."""
+
+    incarnation: str
+    changes: tuple[Change, ...]
+
+
+async def ensure(
+    conn: Connection, names: Names, clock: Clock, config: Config, *, replicas: int | None = None, migrate: bool = False
+) -> Topology:
+    """Create what is missing and check what exists.
+
+    ``replicas``: also bring existing streams to that many copies (with ``migrate``). Raises ConfigError that names the stream and
+    every setting that differs and cannot be (or, without ``migrate``, was not allowed to be) changed; Unavailable.
+    """
+    changes: list[Change] = []
+    incarnation = ""
+    for make in _SPECS:
+        spec = make(names, replicas or config.replicas, config.storage)
+        if make is runs.spec:
+            spec["metadata"] = {_INCARNATION: clock.new_id()}
+        info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
+        if info is None:
+            info = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec) or {}
+            changes.append(Change(spec["name"], "created"))
+        else:
+            changes.append(await _check(conn, spec, info["config"], replicas=replicas, migrate=migrate))
+        if make is runs.spec:
+            incarnation = (info["config"].get("metadata") or {}).get(_INCARNATION, "")
+    if not incarnation:
+        msg = f"stream {names.runs_stream} was not made by Tenure (its metadata lack {_INCARNATION}): use another namespace"
+        raise ConfigError(msg)
+    return Topology(incarnation, tuple(changes))
+
+
+async def _check(
+    conn: Connection, spec: dict[str, Any], actual: dict[str, Any], *, replicas: int | None, migrate: bool
+) -> Change:
+    name = spec["name"]
+    wanted = {field: value for field, value in spec.items() if field not in _FREE and field != "metadata"}
+    if replicas is not None:
+        wanted["num_replicas"] = replicas
+    differing = {field: value for field, value in wanted.items() if not _same(value, actual.get(field))}
+    if not differing:
+        return Change(name, "unchanged")
+    details = tuple(
+        f"{field} is {actual.get(field)!r}, must be {value!r}" for field, value in sorted(differing.items())
+    )
+    if not migrate or not differing.keys() <= _MUTABLE:
+        how = (
+            "run `tenure setup` to change it"
+            if differing.keys() <= _MUTABLE
+            else "delete the stream or use another namespace"
+        )
+        msg = f"stream {name} has other settings: {'; '.join(details)}; {how}"
+        raise ConfigError(msg)
+    await _call(conn, f"STREAM.UPDATE.{name}", actual | differing)
+    return Change(name, "updated", details)
+
+
+def _same(wanted: Any, actual: Any) -> bool:
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        return all(actual.get(field) == value for field, value in wanted.items())
+    return bool(wanted == actual) or (wanted is False and actual is None)
+
+
+async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        answer = await conn.api(call, body, timeout=conn.config.connect_timeout_seconds)
+    except (NotSent, Lost) as error:
+        msg = f"JetStream does not answer {call}: {error}"
+        raise Unavailable(msg) from error
+    if isinstance(answer, ApiError):
+        if answer.err_code == NO_STREAM:
+            return None
+        msg = f"{call}: {answer.description}"
+        raise ConfigError(msg)
+    return answer

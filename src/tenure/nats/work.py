@@ -1,0 +1,193 @@
+"""The work stream: wake-ups and timers. The only module that publishes, pulls, answers or looks up messages there.
+
+A wake-up decides nothing: it names (queue, priority, key, run id) in its subject and carries what makes the usual claim one CAS
+with no read: the bucket's incarnation, the record's revision and its bytes. It has no ``Nats-Msg-Id`` (a repair inside the
+duplicate window would be acknowledged and not stored [25]).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.core.errors import NewerSchema, Unavailable
+from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
+from tenure.core.records import Record, decode
+from tenure.core.subjects import Names, WorkSubject
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NO_MESSAGE, Found
+
+
+class _Head(msgspec.Struct):
+    """First line of a wake-up's payload: incarnation of the bucket, generation, revision of the record that follows."""
+
+    i: str
+    g: int
+    r: int
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One delivered wake-up. ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1."""
+
+    subject: str
+    reply: str
+    deliveries: int
+    to: WorkSubject | None
+    generation: int = 0
+    found: Found | None = None
+    newer: bool = False
+
+
+def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
+    """Settings of the stream."""
+    return {
+        "name": names.work_stream,
+        "subjects": [names.work_prefix + ">", names.timer_prefix + ">"],
+        "retention": "workqueue",
+        "discard": "old",
+        "storage": storage,
+        "num_replicas": replicas,
+        "allow_msg_schedules": True,
+        "allow_rollup_hdrs": True,
+    }
+
+
+def consumer_spec(names: Names, queue: str, priority: str, ack_wait_seconds: float) -> dict[str, Any]:
+    """Settings of a lane's durable consumer. Unlimited deliveries and acks pending: the record counts, not the server [26]."""
+    return {
+        "durable_name": names.consumer(queue, priority),
+        "filter_subject": names.work_filter(queue, priority),
+        "ack_policy": "explicit",
+        "ack_wait": int(ack_wait_seconds * 1_000_000_000),
+        "deliver_policy": "all",
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+    }
+
+
+class Work:
+    """Wake-ups of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names, incarnation: str) -> None:
+        self._conn = conn
+        self._names = names
+        self.incarnation = incarnation
+
+    # -- publish -----------------------------------------------------------------------------------------------------
+
+    async def wake(self, record: Record, data: bytes, revision: int, now: float, patience: Patience) -> None:
+        """Store a wake-up for a waiting record: now if it is due within seconds, else as a server-side schedule.
+
+        Repeated until the server has it; a second copy is harmless. Raises Unavailable once patience is spent.
+        """
+        task = record.task
+        subject = self._names.work(task.queue, task.priority, record.key, record.run_id)
+        head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}}}\n'.encode()
+        payload = head + data if len(data) <= self._conn.config.wake_limit_bytes else head
+        headers = None
+        if record.due - now > SHORT_DELAY:
+            at = datetime.fromtimestamp(record.due - TIMER_LEAD, UTC).isoformat()
+            headers = {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": subject}
+            subject = self._names.timer(record.key, record.run_id, record.attempt)
+        while True:
+            try:
+                ack = await self._conn.put(subject, payload, headers)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if ack.error is None:
+                    return
+                why = ack.error.description
+            if not await patience.pause():
+                msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
+                raise Unavailable(msg)
+
+    async def is_stored(self, record: Record) -> bool:
+        """Whether a wake-up or a timer of the record's run is stored: one or two look-ups by exact subject."""
+        task = record.task
+        return await self._has(
+            self._names.work(task.queue, task.priority, record.key, record.run_id)
+        ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt))
+
+    async def _has(self, subject: str) -> bool:
+        try:
+            answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.work_stream}", {"last_by_subj": subject})
+        except (NotSent, Lost) as error:
+            msg = f"cannot look up {subject}: {error}"
+            raise Unavailable(msg) from error
+        if isinstance(answer, ApiError):
+            if answer.err_code == NO_MESSAGE:
+                return False
+            msg = f"cannot look up {subject}: {answer.description}"
+            raise Unavailable(msg)
+        return True
+
+    # -- deliveries --------------------------------------------------------------------------------------------------
+
+    def open(self, msg: Msg) -> Delivery:
+        """Take a delivered message apart. Never raises: what is malformed is looked up in the record, or is foreign."""
+        to = self._names.parse_work(msg.subject)
+        ack = parse_ack(msg.reply)
+        deliveries = ack.deliveries if ack else 1
+        line, _, data = msg.data.partition(b"\n")
+        try:
+            head = _head.decode(line)
+        except msgspec.DecodeError:
+            return Delivery(msg.subject, msg.reply, deliveries, to)
+        if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
+            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
+        try:
+            record = decode(data)
+        except NewerSchema:
+            return Delivery(msg.subject, msg.reply, deliveries, to, head.g, newer=True)
+        except msgspec.DecodeError:
+            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
+        if to is None or record.key != to.key or record.run_id != to.run_id:
+            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
+        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r))
+
+    async def ack(self, reply: str) -> None:
+        """The wake-up has done its duty. A hint: if it gets lost the wake-up comes again and finds nothing to do."""
+        await self._conn.publish(reply, b"+ACK")
+
+    async def nak(self, reply: str, delay: float = 0.0) -> None:
+        """Deliver it again after ``delay`` seconds."""
+        nanos = int(delay * 1_000_000_000)
+        await self._conn.publish(reply, b'-NAK {"delay": %d}' % nanos if nanos > 0 else b"-NAK")
+
+    async def term(self, reply: str, reason: str) -> None:
+        """Throw a foreign message away, with the reason in the server's advisory."""
+        await self._conn.publish(reply, b"+TERM " + reason.encode())
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    async def ensure_consumer(self, queue: str, priority: str) -> None:
+        """Create a lane's durable consumer or bring it up to date; the same settings again change nothing. Raises Unavailable."""
+        config = consumer_spec(self._names, queue, priority, self._conn.config.ack_wait_seconds)
+        call = f"CONSUMER.DURABLE.CREATE.{self._names.work_stream}.{self._names.consumer(queue, priority)}"
+        try:
+            answer = await self._conn.api(call, {"stream_name": self._names.work_stream, "config": config})
+        except (NotSent, Lost) as error:
+            msg = f"cannot create the consumer of queue {queue!r}: {error}"
+            raise Unavailable(msg) from error
+        if isinstance(answer, ApiError):
+            msg = f"cannot create the consumer of queue {queue!r}: {answer.description}"
+            raise Unavailable(msg)
+
+    async def pending(self, queue: str, priority: str) -> tuple[int, int]:
+        """(wake-ups not yet delivered, delivered and not yet answered) of a lane. Raises Unavailable."""
+        call = f"CONSUMER.INFO.{self._names.work_stream}.{self._names.consumer(queue, priority)}"
+        try:
+            answer = await self._conn.api(call, {})
+        except (NotSent, Lost) as error:
+            raise Unavailable(str(error)) from error
+        if isinstance(answer, ApiError):
+            raise Unavailable(answer.description)
+        return int(answer["num_pending"]), int(answer["num_ack_pending"])

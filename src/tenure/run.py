@@ -1,0 +1,210 @@
+"""A handle to one run: wait for it, follow it, cancel it. Bound to its generation: what another generation does never answers for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
+from tenure.core.records import TERMINAL, Last, Phase, Record
+from tenure.core.sessions import Progress
+from tenure.nats.runs import Found
+from tenure.status import Cancelled, Event, Status, status_of, status_of_last
+
+if TYPE_CHECKING:
+    from tenure.client import Client
+
+Res = TypeVar("Res")
+
+
+class Run(Generic[Res]):
+    """One generation of a key.
+
+    ``accepted``: this call started it; False: a live run was kept and this is that run. A handle from ``client.run(key)`` binds to
+    the key's generation when it is first used (or awaited); until then ``generation`` is 0.
+    """
+
+    def __init__(  # noqa: PLR0913  (one keyword an attribute)
+        self, client: Client, key: str, *, generation: int, run_id: str, accepted: bool, result_type: Any
+    ) -> None:
+        self._client = client
+        self.key = key
+        self.generation = generation
+        self.run_id = run_id
+        self.accepted = accepted
+        self._result_type = result_type
+
+    def __repr__(self) -> str:
+        return f"<Run {self.key!r} generation {self.generation} {self.run_id or 'unbound'}>"
+
+    def __await__(self) -> Generator[Any, None, Run[Res]]:
+        """Bind to the key's current generation now. Raises TenureError if the key has no record."""
+        return self._bound().__await__()
+
+    async def _bound(self) -> Run[Res]:
+        if not self.run_id:
+            found = await self._client.stores.runs.read(self.key)
+            if found.record is None:
+                msg = f"there is no run of {self.key!r}: submit one first"
+                raise TenureError(msg)
+            self._bind(found.record)
+        return self
+
+    def _bind(self, record: Record) -> None:
+        self.run_id, self.generation = record.run_id, record.generation
+        if self._result_type is Any:
+            actor = self._client.app.actors.get(record.task.actor)
+            self._result_type = actor.result_type if actor else Any
+
+    async def cancel(self, *, reason: str = "") -> Cancelled:
+        """Cancel exactly this run."""
+        await self._bound()
+        return await self._client.cancel(self.key, run_id=self.run_id, reason=reason)
+
+    async def status(self) -> Status | None:
+        """Status of this run; None once a newer generation has taken its place and its outcome is no longer kept."""
+        await self._bound()
+        found = await self._client.stores.runs.read(self.key)
+        record = found.record
+        if record is None:
+            return None
+        if record.run_id == self.run_id:
+            return await self._client.with_progress(status_of(record, self._client.now()))
+        return status_of_last(record, record.last) if record.last and record.last.run_id == self.run_id else None
+
+    async def wait(self, timeout: float | None = None) -> Status:
+        """Wait until the run has its outcome and return its final status; never raises for a failed or cancelled run.
+
+        Raises TimeoutError after ``timeout`` seconds, RunSuperseded if a newer generation took the key first.
+        """
+        last, record = await self._outcome(timeout)
+        return status_of_last(record, last)
+
+    async def result(self, timeout: float | None = None, *, follow: bool = False) -> Res:
+        """Wait for the value that the body returned, decoded to the actor's annotated type.
+
+        Raises RunFailed, RunCancelled, RunSuperseded (or, with ``follow``, goes on to the newest generation), TimeoutError after
+        ``timeout`` seconds, TenureError if the value does not fit the annotated type.
+        """
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        run: Run[Res] = self
+        while True:
+            try:
+                last, record = await run._outcome(None if until is None else max(0.0, until - loop.time()))
+            except RunSuperseded as superseded:
+                if not follow or not superseded.by_generation:
+                    raise
+                run = await Run(
+                    self._client, self.key, generation=0, run_id="", accepted=False, result_type=self._result_type
+                )
+                continue
+            return await run._value(last, record)
+
+    async def _value(self, last: Last, record: Record) -> Res:
+        if last.phase is Phase.FAILED:
+            failure = last.failure
+            raise RunFailed(
+                key=self.key,
+                generation=last.generation,
+                run_id=last.run_id,
+                error_type=failure.type if failure else "",
+                message=failure.message if failure else "",
+                traceback=failure.traceback if failure else "",
+            )
+        if last.phase is Phase.CANCELLED:
+            raise RunCancelled(key=self.key, generation=last.generation, run_id=last.run_id, reason=last.reason)
+        data = bytes(last.result) if last.result is not None else b"null"
+        if last.blob is not None:
+            data = await self._client.stores.blobs.get(last.blob)
+        kind = self._result_type
+        if kind is Any:
+            actor = self._client.app.actors.get(record.task.actor)
+            kind = actor.result_type if actor else Any
+        try:
+            value: Res = msgspec.json.decode(data, type=kind)
+        except msgspec.DecodeError as error:
+            msg = f"the result of {self.key!r} does not fit {kind!r}: {error}"
+            raise TenureError(msg) from error
+        return value
+
+    async def _outcome(self, timeout: float | None) -> tuple[Last, Record]:
+        """Wait for this run's stored outcome: subscribe, then read, then listen. No polling."""
+        async with asyncio.timeout(timeout), self._client.stores.runs.follow(self.key) as changes:
+            while True:
+                found = await changes.next()
+                last = self._over(found)
+                if last is not None and found.record is not None:
+                    return last, found.record
+
+    def _over(self, found: Found) -> Last | None:
+        """This run's outcome if the record has it, None if it is still to come. Raises RunSuperseded."""
+        record = found.record
+        if record is None:
+            if not self.run_id:
+                msg = f"there is no run of {self.key!r}: submit one first"
+                raise TenureError(msg)
+            raise RunSuperseded(key=self.key, generation=self.generation, run_id=self.run_id, by_generation=0)
+        if not self.run_id:
+            self._bind(record)
+        last = record.last
+        if last is not None and last.run_id == self.run_id:
+            return last
+        if record.run_id != self.run_id:
+            raise RunSuperseded(
+                key=self.key, generation=self.generation, run_id=self.run_id, by_generation=record.generation
+            )
+        return None
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Every new status and every progress of this run from now on, until it is over or superseded. Progress may be skipped."""
+        await self._bound()
+        queue: asyncio.Queue[Found | Progress | TenureError] = asyncio.Queue()
+
+        async def on_progress(progress: Progress) -> None:
+            queue.put_nowait(progress)
+
+        async def pump() -> None:
+            try:
+                while True:
+                    queue.put_nowait(await changes.next())
+            except TenureError as error:
+                queue.put_nowait(error)
+
+        stores = self._client.stores
+        async with stores.runs.follow(self.key) as changes:
+            stop = await stores.sessions.follow_progress(self.key, on_progress)
+            pumping = asyncio.create_task(pump())
+            try:
+                while True:
+                    item = await queue.get()
+                    if isinstance(item, TenureError):
+                        raise item
+                    event = self._event(item)
+                    if event is not None:
+                        yield event
+                        if event.kind == "superseded" or (event.status is not None and event.status.is_over):
+                            return
+            finally:
+                pumping.cancel()
+                await asyncio.gather(pumping, return_exceptions=True)
+                await stop()
+
+    def _event(self, item: Found | Progress) -> Event | None:
+        about = {"key": self.key, "generation": self.generation, "run_id": self.run_id}
+        if isinstance(item, Progress):
+            return Event(kind="progress", progress=item, **about) if item.run_id == self.run_id else None  # type: ignore[arg-type]  # three fields by name
+        record = item.record
+        if record is not None and record.run_id == self.run_id:
+            return Event(kind="status", status=status_of(record, self._client.now()), **about)  # type: ignore[arg-type]  # three fields by name
+        if record is not None and record.last is not None and record.last.run_id == self.run_id:
+            return Event(kind="status", status=status_of_last(record, record.last), **about)  # type: ignore[arg-type]  # three fields by name
+        return Event(kind="superseded", **about)  # type: ignore[arg-type]  # three fields by name
+
+
+def is_over(record: Record) -> bool:
+    """Whether the record is at the end of its newest generation."""
+    return record.phase in TERMINAL

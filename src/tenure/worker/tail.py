@@ -1,0 +1,182 @@
+"""The tail check: from how a body ended to a stored outcome, or to its refusal. The compare-and-swap *is* the check."""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from tenure.context import Context
+from tenure.core import commands as c
+from tenure.core.errors import InvalidCall
+from tenure.core.outcomes import Did, Why
+from tenure.core.records import Blob, Entry, Failure, Holder, Phase, Task
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Found
+from tenure.stores import Stores
+from tenure.worker.body import Ended, Halted, Raised, Returned, Snoozed
+
+_RECORD_ROOM_BYTES = 786_432
+"""What outcome and spawned runs may take of a record (the server's limit for one message is 1 MiB)."""
+
+
+class Stored(Struct, frozen=True, tag=True):
+    """The outcome is stored and its effects are done: acknowledge."""
+
+    did: str
+
+
+class Void(Struct, frozen=True, tag=True):
+    """Refused: a newer generation (``superseded``), another attempt (``fenced``), or no record (``absent``)."""
+
+    why: Why
+    where: str
+
+
+class Tail:
+    """Outcomes of one worker."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def store(self, context: Context, task: Task, ended: Ended, at: Found, patience: Patience) -> Stored | Void:
+        """Store how a body ended; repeated while ``patience`` lasts. Raises Unavailable or OutcomeUnknown after that."""
+        holder = holder_of(context)
+        command = await self._command(context, task, ended, holder, patience)
+        result = await self._stores.runs.commit(context.key, command, at=at, patience=patience)
+        if isinstance(result, Committed):
+            await self._stores.carry_out(result, patience)
+            return Stored(result.decision.did.value)
+        if result.refused.why is Why.ALREADY:  # my own write, its answer lost
+            await self._stores.complete(result.found, patience)
+            last = result.found.record.last if result.found.record else None
+            cancelled = last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED
+            return Stored((Did.CANCELLED if cancelled else _did(command)).value)
+        await self.confirm(context.key, holder, patience)
+        return Void(result.refused.why, _where(command, task))
+
+    async def confirm(self, key: str, holder: Holder, patience: Patience) -> None:
+        """The one write of a superseded body's process: take its own entry out, so that whoever waits for it may start [20]."""
+        result = await self._stores.runs.commit(key, c.Confirm(holder=holder), patience=patience)
+        if isinstance(result, Committed):
+            await self._stores.carry_out(result, patience)
+
+    async def evict(self, context: Context, patience: Patience) -> Committed | float | None:
+        """End an attempt whose body overstayed: what was stored, or when to try again (epoch seconds), or None: not the holder."""
+        command = c.Evict(
+            holder=holder_of(context), next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random()
+        )
+        result = await self._stores.runs.commit(context.key, command, patience=patience)
+        if isinstance(result, Committed):
+            await self._stores.carry_out(result, patience)
+            return result
+        return result.refused.retry_at
+
+    async def _command(
+        self, context: Context, task: Task, ended: Ended, holder: Holder, patience: Patience
+    ) -> c.Succeed | c.FailAttempt | c.SnoozeRun | c.HandBack:
+        match ended:
+            case Halted() if context.stop_reason == "timeout":
+                failure = Failure(type="TimeoutError", message=f"the attempt took longer than {task.policy.timeout} s")
+                return await self._fail(holder, context, failure, patience, final=False)
+            case Halted():
+                return c.HandBack(holder=holder)
+            case Snoozed(delay):
+                return c.SnoozeRun(holder=holder, due=self._stores.clock.now() + delay)
+            case Raised(failure, final):
+                return await self._fail(holder, context, failure, patience, final=final)
+            case Returned(data):
+                return await self._succeed(holder, context, task, data, patience)
+
+    async def _fail(
+        self, holder: Holder, context: Context, failure: Failure, patience: Patience, *, final: bool
+    ) -> c.FailAttempt:
+        next_run_id = self._stores.clock.new_id()
+        try:
+            successor = await self._successor(context, next_run_id, patience)
+        except InvalidCall:  # the body failed anyway; its own error is the one to tell
+            successor = None
+        return c.FailAttempt(
+            holder=holder,
+            next_run_id=next_run_id,
+            failure=failure,
+            jitter=self._stores.clock.random(),
+            final=final,
+            successor=successor,
+        )
+
+    async def _succeed(
+        self, holder: Holder, context: Context, task: Task, data: bytes, patience: Patience
+    ) -> c.Succeed | c.FailAttempt:
+        chained = context.rescheduled is not None or task.policy.every is not None
+        next_run_id = self._stores.clock.new_id() if chained else ""
+        try:
+            result, blob = await self._payload(f"{context.run_id}.{context.attempt}.result", data, patience)
+            outbox = await self._outbox(context, patience) if context.spawned else ()
+            successor = await self._successor(context, next_run_id, patience)
+        except InvalidCall as error:
+            failure = Failure(type="InvalidCall", message=str(error))
+            return await self._fail(holder, context, failure, patience, final=True)
+        return c.Succeed(
+            holder=holder,
+            next_run_id=next_run_id,
+            result=result,
+            blob=blob,
+            outbox=outbox,
+            successor=successor,
+        )
+
+    async def _payload(self, name: str, data: bytes, patience: Patience) -> tuple[Raw | None, Blob | None]:
+        if len(data) <= self._stores.config.inline_limit_bytes:
+            return Raw(data), None
+        return None, await self._stores.put_blob(name, data, patience)
+
+    async def _outbox(self, context: Context, patience: Patience) -> tuple[Entry, ...]:
+        entries: list[Entry] = []
+        size = 0
+        for number, spawned in enumerate(context.spawned):
+            run_id = self._stores.clock.new_id()
+            args, blob = await self._payload(f"{run_id}.args", spawned.call.args, patience)
+            task = replace(spawned.call.task, args=args, blob=blob)
+            entry_id = f"{context.run_id}.{context.attempt}.{number}"
+            entries.append(Entry(id=entry_id, key=spawned.key or run_id, run_id=run_id, task=task, due=spawned.due))
+            size += len(spawned.call.args) if blob is None else 0
+            size += 600
+        if size > _RECORD_ROOM_BYTES:
+            msg = f"{len(entries)} spawned runs take about {size} bytes in one outcome; at most {_RECORD_ROOM_BYTES} fit: spawn fewer"
+            raise InvalidCall(msg, field="spawn")
+        return tuple(entries)
+
+    async def _successor(self, context: Context, run_id: str, patience: Patience) -> c.Successor | None:
+        asked = context.rescheduled
+        if asked is None:
+            return None
+        if asked.call is None:
+            return c.Successor(due=asked.due)
+        args, blob = await self._payload(f"{run_id}.args", asked.call.args, patience)
+        return c.Successor(due=asked.due, task=replace(asked.call.task, args=args, blob=blob))
+
+
+def holder_of(context: Context) -> Holder:
+    """The holder that a body is."""
+    return Holder(session=context.session, run_id=context.run_id, attempt=context.attempt)
+
+
+def _did(command: object) -> Did:
+    match command:
+        case c.Succeed():
+            return Did.SUCCEEDED
+        case c.FailAttempt():
+            return Did.FAILED
+        case c.SnoozeRun():
+            return Did.SNOOZED
+        case _:
+            return Did.HANDED_BACK
+
+
+def _where(command: object, task: Task) -> str:
+    """What the refused write would have been, for ``tenure_superseded_total``."""
+    if isinstance(command, c.FailAttempt) and not command.final:
+        return "retry"
+    if isinstance(command, c.Succeed) and (command.successor is not None or task.policy.every is not None):
+        return "reschedule"
+    return "tail"

@@ -1,0 +1,122 @@
+"""Fixtures that every suite shares: one real server per process, one namespace per test, and no leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tenure import App, Client, Config
+from tenure.worker import Worker
+
+_numbers = itertools.count()
+_LASTING_THREADS = ("tenure-embedded-server", "asyncio_", "tenure-body", "pytest")
+
+FAST = Config(
+    session_ttl_seconds=2.0,
+    ack_wait_seconds=2.0,
+    request_timeout_seconds=1.0,
+    idle_heartbeat_seconds=0.5,
+    pull_expires_seconds=5.0,
+    drain_seconds=5.0,
+)
+"""Every wait of the defaults, scaled down; never the point of a test."""
+
+
+async def wait_until(predicate: Callable[[], Any], *, description: str, timeout: float = 10.0) -> Any:
+    """Wait until ``predicate`` (plain or async) returns something true, and return it."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout
+    while True:
+        value = predicate()
+        if isinstance(value, Awaitable):
+            value = await value
+        if value:
+            return value
+        if loop.time() > end:
+            raise AssertionError(f"waited {timeout} s in vain: {description}")
+        await asyncio.sleep(0.01)  # paused: between two looks
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"t{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    """An app of its own namespace, with every wait scaled down."""
+    return App(namespace, config=FAST)
+
+
+@pytest.fixture
+async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
+    async with app.connect(nats_server) as client:
+        yield client
+
+
+@dataclass
+class Running:
+    """A worker and the task that runs it."""
+
+    worker: Worker
+    task: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        self.worker.stop()
+        await self.task
+
+
+@dataclass
+class Workers:
+    """Starts workers in this process; all are drained when the test ends."""
+
+    url: str
+    running: list[Running] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def run(self, app: App, **options: Any) -> AsyncIterator[Running]:
+        options.setdefault("concurrency", 20)
+        async with app.worker(self.url, **options) as worker:
+            running = Running(worker, asyncio.create_task(worker.run()))
+            self.running.append(running)
+            await wait_until(lambda: not worker.why_not_ready or running.task.done(), description="the worker is ready")
+            try:
+                yield running
+            finally:
+                worker.stop()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running.task
+
+
+@pytest.fixture
+def workers(nats_server: str) -> Workers:
+    """``async with workers.run(app) as running: ...``"""
+    return Workers(nats_server)
+
+
+@pytest.fixture
+async def worker(app: App, workers: Workers) -> AsyncIterator[Worker]:
+    """A running worker of ``app``. Register the actors before asking for it with ``request.getfixturevalue``, or use ``workers``."""
+    async with workers.run(app) as running:
+        yield running.worker
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No thread outlives its test (asyncio tasks are checked by their loop's end, connections by the server's own tests)."""
+    before = set(threading.enumerate())
+    yield
+    left = [t for t in threading.enumerate() if t not in before and not t.name.startswith(_LASTING_THREADS)]
+    for thread in left:
+        thread.join(2.0)
+    still = [thread.name for thread in left if thread.is_alive()]
+    assert not still, f"threads left running: {still}"

@@ -1,0 +1,147 @@
+"""What a record forgets and a test remembers: who ran, who reported, what was stored. Checks every accepted step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tenure.core import commands as c
+from tenure.core.outcomes import Did
+from tenure.core.records import TERMINAL, Holder, Last, Phase, Record
+
+STARTS = {Did.WON, Did.TAKEOVER, Did.RECLAIMED}
+TAILS = (c.Succeed, c.FailAttempt, c.SnoozeRun, c.HandBack)
+
+
+@dataclass
+class Ghost:
+    """What has happened to the key, by its own books. ``bodies``: every holder ever, and the fence of its claim."""
+
+    revision: int = 0
+    runs: set[str] = field(default_factory=set)
+    bodies: dict[Holder, int] = field(default_factory=dict)
+    over: set[Holder] = field(default_factory=set)
+    reported: set[Holder] = field(default_factory=set)
+    outcomes: dict[str, Last] = field(default_factory=dict)
+    accepted_cancels: set[str] = field(default_factory=set)
+    deadlines: dict[Holder, float] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    drained: set[str] = field(default_factory=set)
+
+    def stored(self, before: Record | None, after: Record | None, did: Did, command: c.Command, now: float) -> None:
+        """Check and note one accepted step; ``after`` None: the record is gone."""
+        self.revision += 1
+        if after is None:
+            assert before is not None
+            owed = (*before.previous, *before.outbox, *before.seen)
+            assert not owed, "forgotten while it owed something [5, 6]"
+            assert before.holder is None, "forgotten while its body runs"
+            return
+        self._generation(before, after)
+        self._holder(before, after, did, command, now)
+        self._outcome(before, after, command)
+        if before is not None:
+            self._previous(before, after, command, now)
+            self._owed(before, after, command)
+        self._deadlines(after)
+
+    def _generation(self, before: Record | None, after: Record) -> None:
+        if before is None:
+            assert (after.generation, after.attempt) == (1, 0)
+        else:
+            assert (after.generation, after.attempt) >= (before.generation, before.attempt)
+            assert after.generation - before.generation == int(after.run_id != before.run_id)
+        if before is None or after.run_id != before.run_id:
+            assert after.run_id not in self.runs, "a run id was used again"
+            assert (after.attempt, after.failures, after.holder, after.stop) == (0, 0, None, None)
+            assert after.phase is Phase.WAITING
+            self.runs.add(after.run_id)
+        elif before is not None:
+            assert after.failures - before.failures in {0, 1}
+
+    def _holder(self, before: Record | None, after: Record, did: Did, command: c.Command, now: float) -> None:
+        assert (after.holder is not None) == (after.phase in {Phase.RUNNING, Phase.STOPPING})
+        if did not in STARTS:
+            assert after.holder is None or (before is not None and before.holder == after.holder), (
+                "a holder without a claim"
+            )
+            assert before is None or after.run_id != before.run_id or after.attempt == before.attempt
+            return
+        assert isinstance(command, c.Claim)
+        assert before is not None
+        assert after.run_id == before.run_id
+        assert after.attempt == before.attempt + 1
+        assert after.holder == Holder(session=command.session, run_id=command.run_id, attempt=after.attempt)
+        assert after.run_id not in self.accepted_cancels, "a cancelled run runs again [1, 2]"
+        assert after.run_id not in self.outcomes, "a finished run runs again"
+        assert after.failures < after.task.policy.max_attempts, "a body beyond its budget [22]"
+        assert before.due <= now or before.phase is Phase.RUNNING
+        assert all(self.revision > fence for fence in self.bodies.values())
+        self._no_other_body(after, now)
+        self.bodies[after.holder] = self.revision
+
+    def _no_other_body(self, after: Record, now: float) -> None:
+        """Invariant 8: no second body, unless under parallel, beside a void one, or one under a closed session."""
+        for body in self.bodies.keys() - self.over - self.reported:
+            assert body.session in self.closed or self._may_run_beside(body, after, now), (body, after)
+
+    def _may_run_beside(self, body: Holder, after: Record, now: float) -> bool:
+        return after.task.policy.overlap == "parallel" or self.deadlines.get(body, math.inf) <= now
+
+    def _outcome(self, before: Record | None, after: Record, command: c.Command) -> None:
+        last = after.last
+        known = before.last if before is not None else None
+        if last == known:
+            assert after.phase not in TERMINAL or (before is not None and before.phase is after.phase)
+            return
+        assert last is not None
+        assert before is not None
+        assert last.run_id == before.run_id, "an outcome of another run than the one in the record"
+        assert last.run_id not in self.outcomes, "two outcomes of one run"
+        assert last.run_id not in self.accepted_cancels or last.phase is Phase.CANCELLED, "a cancel was overruled [2]"
+        if after.run_id == before.run_id:
+            assert after.phase is last.phase
+        if isinstance(command, TAILS):
+            assert command.holder == before.holder, "an outcome by another than the holder"
+            assert (last.session, last.attempt) == (command.holder.session, command.holder.attempt)
+        else:
+            assert last.session == "", "an end by others looks like the holder's own"
+            assert last.phase is not Phase.SUCCEEDED
+        self.outcomes[last.run_id] = last
+
+    def _previous(self, before: Record, after: Record, command: c.Command, now: float) -> None:
+        kept = {entry.holder() for entry in after.previous}
+        assert len(kept) == len(after.previous)
+        for entry in before.previous:
+            confirmed = isinstance(command, c.Confirm) and command.holder == entry.holder()
+            void = entry.deadline is not None and entry.deadline <= now
+            assert entry.holder() in kept or confirmed or void or entry.session in self.closed, (
+                f"forgotten: {entry} [4, 5]"
+            )
+        displaced = before.holder
+        if displaced is not None and after.holder != displaced and not isinstance(command, TAILS):
+            lost = displaced.session in self.closed or displaced in self.over
+            assert displaced in kept or lost, f"forgotten: {displaced} [4, 30]"
+
+    def _owed(self, before: Record, after: Record, command: c.Command) -> None:
+        kept = {entry.id for entry in after.outbox}
+        for entry in before.outbox:
+            assert entry.id in kept or (isinstance(command, c.ClearOutbox) and entry.id in command.ids), (
+                "outbox lost [6]"
+            )
+        added = kept - {entry.id for entry in before.outbox}
+        assert not added or (isinstance(command, c.Succeed) and before.phase is Phase.RUNNING), "spawned by no success"
+        seen = {entry.id for entry in after.seen}
+        for origin in before.seen:
+            assert origin.id in seen or (isinstance(command, c.ForgetSeen) and origin.id in command.ids), (
+                "seen lost [7]"
+            )
+
+    def _deadlines(self, after: Record) -> None:
+        told = {entry.holder(): entry.deadline for entry in after.previous if entry.deadline is not None}
+        if after.phase is Phase.STOPPING and after.holder is not None:
+            assert after.stop is not None
+            told[after.holder] = after.stop.deadline
+            self.accepted_cancels.add(after.run_id)
+        for body, deadline in told.items():
+            assert deadline <= self.deadlines.setdefault(body, deadline), "a deadline was extended"

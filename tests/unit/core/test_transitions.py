@@ -1,0 +1,360 @@
+"""Every cell of NEXT, reached by a history from nothing: no declared result without an example, and no other result.
+
+Histories have names so that the rows below read as a table: (history, command, what comes out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple, cast, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core.errors import IllegalTransition
+from tenure.core.outcomes import Why
+from tenure.core.records import MAX_PREVIOUS, Phase
+from tenure.core.transitions import NEXT, Next, transition
+from tests.unit.core.histories import (
+    CANCEL,
+    KEY,
+    NOW,
+    S1,
+    S2,
+    SEEN,
+    At,
+    Step,
+    ask,
+    claim,
+    evict,
+    exact,
+    expire,
+    fail,
+    holder,
+    play,
+    shown,
+    snooze,
+    spawned,
+    submit,
+    succeed,
+    supersede,
+    task,
+)
+
+W, R, S, OK, F, C = Phase
+DROP = frozenset({"o1"})
+
+RUN = (submit(), claim())
+PAR = (*RUN, supersede(overlap="parallel"))  # s1 may still run r1, untold, beside r2
+TOLD = (*PAR, CANCEL)
+NEWER = holder("s2", "r2")
+CHAIN = (*RUN, succeed(S1, then=c.Successor(due=0.0)))  # s1 ended r1; r1+ follows
+NEXT_RUN = holder("s2", "r1+")
+TAKEN = (*RUN, claim("s2", closed="s1"))  # s1 runs on, fenced by attempt 2
+EVICTED = (submit(timeout=5.0), claim(), 15.0, evict(S1))
+OUTBOX = (*RUN, succeed(S1, outbox=(spawned(),), then=c.Successor(due=0.0)))
+FED = (submit(seen=SEEN),)
+CROWD = tuple(
+    step for n in range(MAX_PREVIOUS) for step in (supersede(f"p{n}", overlap="parallel"), claim("s1", f"p{n}"))
+)
+
+
+# As many older bodies as a record may hold; one more by eviction, which is not yet void for a clock that is behind.
+FULL = (*CROWD, supersede("last", overlap="parallel", timeout=5.0), claim("s1", "last"))
+OVERFULL = (*FULL, 15.0, evict(holder("s1", "last")))
+LATER = (*OVERFULL, 10.0, claim("s2", "last"))
+LAST = holder("s2", "last", 2)
+
+HISTORIES: dict[str, tuple[Step, ...]] = {
+    "nothing": (),
+    "waiting": (submit(),),
+    "scheduled": (submit(due=NOW + 60),),
+    "running": RUN,
+    "running, one attempt": (submit(max_attempts=1), claim()),
+    "running, perpetual, one attempt": (submit(max_attempts=1, every=60.0), claim()),
+    "running with a timeout": (submit(timeout=5.0), claim()),
+    "running beyond its timeout": (submit(timeout=5.0), claim(), 15.0),
+    "running beyond its timeout, one attempt": (submit(timeout=5.0, max_attempts=1), claim(), 15.0),
+    "stopping": (*RUN, CANCEL),
+    "stopping beyond its grace": (*RUN, CANCEL, 10.0),
+    "succeeded": (*RUN, succeed(S1)),
+    "failed": (*RUN, fail(S1, final=True)),
+    "cancelled": (*RUN, CANCEL, succeed(S1)),
+    "cancelled by others": (*RUN, CANCEL, 10.0, evict(S1)),
+    "failed by others": (submit(timeout=5.0, max_attempts=1), claim(), 15.0, evict(S1)),
+    "retried": (*RUN, fail(S1)),
+    "evicted": EVICTED,
+    "evicted, entry expired": (*EVICTED, expire()),
+    "replaced, stop": (*RUN, supersede()),
+    "told: waiting": TOLD,
+    "told: running": (*TOLD, claim("s2", "r2")),
+    "told: stopping": (*TOLD, claim("s2", "r2"), c.Cancel(run_id="r2")),
+    "told: succeeded": (*TOLD, claim("s2", "r2"), succeed(NEWER)),
+    "told: failed": (*TOLD, claim("s2", "r2"), fail(NEWER, final=True)),
+    "told: cancelled": (*TOLD, c.Cancel(run_id="r2")),
+    "parallel: waiting": PAR,
+    "parallel: running": (*PAR, claim("s2", "r2")),
+    "parallel: stopping": (*PAR, claim("s2", "r2"), c.Cancel(run_id="r2")),
+    "parallel: succeeded": (*PAR, claim("s2", "r2"), succeed(NEWER)),
+    "parallel: failed": (*PAR, claim("s2", "r2"), fail(NEWER, final=True)),
+    "parallel: cancelled": (*PAR, c.Cancel(run_id="r2")),
+    "chain: waiting": CHAIN,
+    "chain: running": (*CHAIN, claim("s2", "r1+")),
+    "chain: stopping": (*CHAIN, claim("s2", "r1+"), c.Cancel(run_id="r1+")),
+    "taken over: waiting": (*TAKEN, fail(S2)),
+    "taken over: running": TAKEN,
+    "taken over: stopping": (*TAKEN, CANCEL),
+    "taken over: succeeded": (*TAKEN, succeed(S2)),
+    "taken over: failed": (*TAKEN, fail(S2, final=True)),
+    "taken over: cancelled": (*TAKEN, CANCEL, succeed(S2)),
+    "outbox: waiting": OUTBOX,
+    "outbox: running": (*OUTBOX, claim("s2", "r1+")),
+    "outbox: stopping": (*OUTBOX, claim("s2", "r1+"), c.Cancel(run_id="r1+")),
+    "outbox: succeeded": (*OUTBOX, claim("s2", "r1+"), succeed(NEXT_RUN)),
+    "outbox: failed": (*OUTBOX, claim("s2", "r1+"), fail(NEXT_RUN, final=True)),
+    "outbox: cancelled": (*OUTBOX, c.Cancel(run_id="r1+")),
+    "fed: waiting": FED,
+    "fed: running": (*FED, claim()),
+    "fed: stopping": (*FED, claim(), CANCEL),
+    "fed: succeeded": (*FED, claim(), succeed(S1)),
+    "fed: failed": (*FED, claim(), fail(S1, final=True)),
+    "fed: cancelled": (*FED, CANCEL),
+    "full: waiting": (*OVERFULL, -1.0),
+    "full: running": FULL,
+    "full: stopping": (*FULL, c.Cancel(run_id="last")),
+    "full: succeeded": (*LATER, succeed(LAST), -11.0),
+    "full: failed": (*LATER, fail(LAST, final=True), -11.0),
+    "full: cancelled": (*OVERFULL, c.Cancel(run_id="last"), -1.0),
+}
+ENDS = ("succeeded", "failed", "cancelled")
+PHASES = ("waiting", "running", "stopping", *ENDS)
+
+
+class Row(NamedTuple):
+    history: str
+    command: c.Command
+    leads_to: Next
+
+
+def with_(command: c.Submit, **changes: Any) -> c.Submit:
+    return replace(command, **changes)
+
+
+def submits() -> Iterator[Row]:
+    new, again = submit("r9"), submit("r1")
+    yield Row("nothing", new, W)
+    for phase in PHASES:
+        yield Row(phase, again, Why.ALREADY)
+        yield Row(f"fed: {phase}", submit("r9", seen=SEEN), Why.ALREADY)
+        yield Row(f"full: {phase}", with_(new, if_live="replace"), Why.CROWDED)
+    for phase in ("stopping", *ENDS):
+        yield Row(phase, new, W)
+        yield Row(phase, with_(new, if_live="reject"), W)
+    for phase in ("waiting", "running"):
+        yield Row(phase, new, Why.LIVE)
+        yield Row(phase, with_(new, if_live="reject"), Why.LIVE)
+        yield Row(phase, submit("r9", seen=SEEN), Phase(phase))
+        yield Row(phase, with_(new, if_live="replace"), W)
+        other = with_(new, task=task(args=b'{"n":1}'))
+        yield Row(phase, other, Why.LIVE)
+        yield Row(phase, with_(other, if_differs="error"), Why.DIFFERS)
+        yield Row(phase, with_(other, if_differs="replace"), W)
+        yield Row(phase, with_(new, if_differs="error"), Why.LIVE)
+    yield Row("running, one attempt", submit("r9", lost=S1), W)
+    yield Row("running", submit("r9", lost=S1), Why.LIVE)
+
+
+def replaces() -> Iterator[Row]:
+    yield Row("nothing", supersede("r9"), W)
+    for phase in PHASES:
+        yield Row(phase, supersede("r9"), W)
+        yield Row(phase, supersede("r1"), Why.ALREADY)
+        yield Row(f"full: {phase}", supersede("r9", overlap="parallel"), Why.CROWDED)
+
+
+def cancels() -> Iterator[Row]:
+    of_older = c.Cancel(run_id="r1")
+    yield Row("nothing", of_older, Why.ABSENT)
+    for phase, leads_to in (("waiting", C), ("running", S), ("stopping", Why.STOPPING)):
+        yield Row(phase, of_older, leads_to)
+        yield Row(phase, c.Cancel(), leads_to)
+        yield Row(phase, c.Cancel(run_id="r9"), Why.FINISHED)
+    for phase in ENDS:
+        yield Row(phase, of_older, Why.FINISHED)
+    for phase, same in (("waiting", W), ("running", R), ("succeeded", OK), ("failed", F)):
+        yield Row(f"parallel: {phase}", of_older, same)
+    for phase in ("stopping", "cancelled"):
+        yield Row(f"parallel: {phase}", of_older, Why.STOPPING)
+    for phase in PHASES:
+        yield Row(f"told: {phase}", of_older, Why.STOPPING)
+
+
+def claims() -> Iterator[Row]:
+    yield Row("nothing", claim(), Why.ABSENT)
+    for phase in PHASES:
+        yield Row(phase, claim(run="r0"), Why.SUPERSEDED)
+    yield Row("waiting", claim(), R)
+    yield Row("scheduled", claim(), Why.NOT_DUE)
+    yield Row("replaced, stop", claim("s2", "r2"), Why.BUSY)
+    yield Row("replaced, stop", claim("s2", "r2", closed="s1"), R)
+    yield Row("parallel: waiting", claim("s2", "r2"), R)
+    yield Row("running", claim("s1"), Why.BUSY)
+    yield Row("running", claim("s2"), Why.BUSY)
+    yield Row("running", claim("s2", closed="s1"), R)
+    yield Row("running", claim("s1", own_lost=S1), R)
+    yield Row("running, one attempt", claim("s2", closed="s1"), F)
+    yield Row("running, one attempt", claim("s2", drained="s1"), R)
+    yield Row("running, perpetual, one attempt", claim("s2", closed="s1"), W)
+    yield Row("stopping", claim("s1"), Why.BUSY)
+    yield Row("stopping", claim("s2"), Why.BUSY)
+    yield Row("stopping", claim("s2", closed="s1"), C)
+    yield Row("stopping", claim("s1", own_lost=S1), C)
+    yield Row("succeeded", claim(), Why.FINISHED)
+    yield Row("failed", claim(), Why.FINISHED)
+    yield Row("cancelled", claim(), Why.CANCELLED)
+
+
+def tails() -> Iterator[Row]:
+    """What the four tail checks have in common: who is not the holder stores nothing, and learns why."""
+    for made in (succeed, fail, snooze, lambda by: c.HandBack(holder=by)):
+        mine = made(S1)
+        yield Row("nothing", mine, Why.ABSENT)
+        yield Row("stopping", mine, C)
+        for phase in PHASES:
+            yield Row(f"parallel: {phase}", mine, Why.SUPERSEDED)
+            yield Row(f"parallel: {phase}", made(holder("s1", "r0")), Why.SUPERSEDED)
+            yield Row(f"taken over: {phase}", mine, Why.FENCED)
+        for phase in ("waiting", "running", "stopping"):
+            yield Row(f"chain: {phase}", mine, Why.ALREADY)
+        yield Row("retried", mine, Why.ALREADY)
+        yield Row("succeeded", mine, Why.ALREADY)
+        yield Row("failed", mine, Why.ALREADY)
+        yield Row("cancelled", mine, Why.ALREADY)
+        yield Row("evicted", mine, Why.FENCED)
+        yield Row("evicted, entry expired", mine, Why.FENCED)
+        yield Row("failed by others", mine, Why.FENCED)
+        yield Row("cancelled by others", mine, Why.FENCED)
+
+
+def outcomes() -> Iterator[Row]:
+    then = c.Successor(due=0.0)
+    yield Row("running", succeed(S1), OK)
+    yield Row("running", succeed(S1, then=then), W)
+    yield Row("running", fail(S1), W)
+    yield Row("running", fail(S1, final=True), F)
+    yield Row("running, one attempt", fail(S1), F)
+    yield Row("running", fail(S1, final=True, then=then), W)
+    yield Row("running", snooze(S1), W)
+    yield Row("running", c.HandBack(holder=S1), W)
+
+
+def evictions() -> Iterator[Row]:
+    yield Row("nothing", evict(S1), Why.FENCED)
+    for phase in PHASES:
+        yield Row(phase, evict(S2), Why.FENCED)
+    yield Row("running", evict(S1), Why.NOT_DUE)
+    yield Row("running with a timeout", evict(S1), Why.NOT_DUE)
+    yield Row("running beyond its timeout", evict(S1), W)
+    yield Row("running beyond its timeout, one attempt", evict(S1), F)
+    yield Row("stopping", evict(S1), Why.NOT_DUE)
+    yield Row("stopping", evict(S1, closed="s1"), C)
+    yield Row("stopping beyond its grace", evict(S1), C)
+
+
+def upkeep() -> Iterator[Row]:
+    nothing: tuple[c.Command, ...] = (
+        c.Confirm(holder=S1),
+        expire("s1"),
+        c.ClearOutbox(ids=DROP),
+        c.ForgetSeen(ids=frozenset({SEEN.id})),
+    )
+    yield from (Row("nothing", command, Why.NOTHING) for command in nothing)
+    for phase in PHASES:
+        same = Phase(phase)
+        yield from (Row(phase, command, Why.NOTHING) for command in nothing)
+        yield Row(f"parallel: {phase}", c.Confirm(holder=S1), same)
+        yield Row(f"parallel: {phase}", expire("s1"), same)
+        yield Row(f"outbox: {phase}", c.ClearOutbox(ids=DROP), same)
+        yield Row(f"fed: {phase}", c.ForgetSeen(ids=frozenset({SEEN.id})), same)
+
+
+def purges() -> Iterator[Row]:
+    yield Row("nothing", c.Purge(), Why.ABSENT)
+    for phase in ("running", "stopping"):
+        yield Row(phase, c.Purge(), Why.LIVE)
+    for phase in ("waiting", *ENDS):
+        yield Row(phase, c.Purge(), None)
+        yield from (Row(f"{owes}: {phase}", c.Purge(), Why.OWED) for owes in ("parallel", "outbox", "fed"))
+
+
+ROWS = [
+    row for table in (submits, replaces, cancels, claims, tails, outcomes, evictions, upkeep, purges) for row in table()
+]
+
+
+@cache
+def reached(history: str) -> At:
+    return play(*HISTORIES[history])
+
+
+def cell(row: Row) -> tuple[type, Phase | None]:
+    record = reached(row.history).record
+    return type(row.command), record.phase if record is not None else None
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{r.history}-{type(r.command).__name__}-{r.leads_to}" for r in ROWS])
+def test_the_table_says_what_comes_out(row: Row) -> None:
+    assert exact(shown(ask(reached(row.history), row.command))) == exact(row.leads_to)
+
+
+def test_every_declared_result_has_an_example_and_no_example_leaves_the_table() -> None:
+    declared = {
+        (command, phase, exact(result))
+        for command, row in NEXT.items()
+        for phase, results in row.items()
+        for result in results
+    }
+    shown_here = {(*cell(row), exact(row.leads_to)) for row in ROWS}
+    assert declared - shown_here == set(), "declared, but no example reaches it"
+    assert shown_here - declared == set(), "reached, but not declared"
+
+
+def test_every_command_has_a_row_and_every_row_a_cell_for_each_phase_and_for_no_record() -> None:
+    assert set(NEXT) == set(get_args(c.Command))
+    for command, row in NEXT.items():
+        assert set(row) == {None, *Phase}, command
+        assert all(len(set(map(exact, results))) == len(results) > 0 for results in row.values()), command
+
+
+@pytest.mark.parametrize("history", PHASES)
+def test_a_command_that_the_table_does_not_know_is_illegal(history: str) -> None:
+    at = reached(history)
+    with pytest.raises(IllegalTransition) as caught:
+        transition(at.record, cast("c.Command", object()), at.now)
+    assert (caught.value.phase, caught.value.command) == (history, "object")
+
+
+def test_an_unknown_command_is_illegal_without_a_record_too() -> None:
+    with pytest.raises(IllegalTransition) as caught:
+        transition(None, cast("c.Command", "Submit"), NOW)
+    assert (caught.value.phase, caught.value.command) == ("absent", "str")
+
+
+@pytest.mark.parametrize("command", [submit("r9"), supersede("r9")])
+@pytest.mark.parametrize("history", PHASES)
+def test_a_command_for_another_key_is_illegal(history: str, command: c.Submit | c.Replace) -> None:
+    at = reached(history)
+    with pytest.raises(IllegalTransition) as caught:
+        transition(at.record, replace(command, key="other"), at.now)
+    assert (caught.value.phase, caught.value.command) == (history, type(command).__name__)
+    assert repr(KEY) in str(caught.value)
+    assert "'other'" in str(caught.value)
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING])
+def test_a_running_record_without_a_holder_is_a_defect(phase: Phase) -> None:
+    broken = replace(reached("running").found, phase=phase, holder=None)
+    with pytest.raises(IllegalTransition):
+        transition(broken, claim("s2"), NOW)
