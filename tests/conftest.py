@@ -7,44 +7,19 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from tenure import App, Client, Config
+from tenure import App, Client
 from tenure.worker import Worker
+from tests.support import FAST, wait_until
 
 _numbers = itertools.count()
 _LASTING_THREADS = ("tenure-embedded-server", "asyncio_", "tenure-body", "pytest")
-
-FAST = Config(
-    session_ttl_seconds=2.0,
-    ack_wait_seconds=2.0,
-    request_timeout_seconds=1.0,
-    idle_heartbeat_seconds=0.5,
-    pull_expires_seconds=5.0,
-    drain_seconds=5.0,
-)
-"""Every wait of the defaults, scaled down; never the point of a test."""
-
-
-async def wait_until(predicate: Callable[[], Any], *, description: str, timeout: float = 10.0) -> Any:
-    """Wait until ``predicate`` (plain or async) returns something true, and return it."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + timeout
-    while True:
-        value = predicate()
-        if isinstance(value, Awaitable):
-            value = await value
-        if value:
-            return value
-        if loop.time() > end:
-            raise AssertionError(f"waited {timeout} s in vain: {description}")
-        await asyncio.sleep(0.01)  # paused: between two looks
-
 
 @pytest.fixture
 def namespace() -> str:

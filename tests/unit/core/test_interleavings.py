@@ -111,7 +111,7 @@ def test_a_cancel_of_a_superseded_run_tells_that_body_alone() -> None:
 
 
 def test_a_repeated_cancel_extends_no_grace() -> None:
-    """[10] the canceller cannot know whether its cancel arrived, so it repeats it: the body's time does not start anew."""
+    """[10] a canceller that got no answer repeats its cancel: the body's time does not start anew."""
     at = play(*STOPPING, 9.0)
     assert refused(at, CANCEL) is Why.STOPPING
     assert play(1.0, evict(S1), start=at).found.phase is Phase.CANCELLED
@@ -205,7 +205,7 @@ def test_the_newest_policy_applies_to_every_older_body() -> None:
 
 
 def test_a_successor_with_stop_tells_the_bodies_that_ran_beside_its_forerunner() -> None:
-    """[4] A runs, B beside it (parallel) reschedules itself as C with stop: without a word to A, C would wait for ever."""
+    """[4] A runs, B beside it (parallel) reschedules as C with stop: untold, A would block C for ever."""
     then = c.Successor(due=0.0, task=submit().task)
     after = decided(play(*RUN, supersede("r2", overlap="parallel"), claim("s2", "r2")), succeed(ON_B, then=then))
     assert Signal(S1, "superseded") in after.effects
@@ -272,7 +272,7 @@ def test_an_older_body_under_a_closed_session_blocks_nobody() -> None:
 
 
 def test_an_outcome_refused_over_another_bodys_confirm_is_stored_on_the_second_look() -> None:
-    """[21] parallel: A's confirm moves the revision, B's outcome is refused; B is still the holder and must not give up."""
+    """[21] parallel: A's confirm moves the revision, B's outcome is refused; B still holds and must not give up."""
     at = play(*RUN, supersede("r2", overlap="parallel"), claim("s2", "r2"), c.Confirm(holder=S1))
     after = decided(at, succeed(ON_B))
     assert after.record is not None
