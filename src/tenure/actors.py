@@ -194,7 +194,7 @@ class _Codec:
         return {name: getattr(filled, name) for name in self._names}
 
 
-def make_policy(  # noqa: PLR0913  (one keyword a setting of an actor)
+def make_policy(
     actor: str,
     *,
     retry: Retry | None,

@@ -141,7 +141,7 @@ class App:
 
         ``queues``: default those of the app's actors. ``concurrency``: bodies at once. Raises ConfigError.
         """
-        from tenure.worker import Worker  # noqa: PLC0415  (a client does not load the worker)
+        from tenure.worker import Worker
 
         chosen = (
             sorted({actor.task.queue for actor in self.actors.values()} or {"default"})

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from tenure.actors import Call
 from tenure.core import commands as c
-from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, TenureError
+from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.generations import leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import Overlap, Phase, Record, Task
 from tenure.core.subjects import encode_key
+from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, status_of
@@ -70,7 +71,7 @@ class Client:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    async def submit(  # noqa: PLR0913  (the public contract)
+    async def submit(
         self,
         call: Call[Res],
         *,
@@ -84,8 +85,8 @@ class Client:
 
         ``delay`` seconds from now or ``at`` an aware datetime. ``if_live``: keep the live run (``run.accepted`` is False), replace
         it, or reject with KeyIsLive. ``if_differs``: what if the live run has another actor or other arguments: keep it, replace
-        it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened, or the run is stored and only its start may be late:
-        try again), OutcomeUnknown.
+        it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened: try again), OutcomeUnknown (it may be stored, or is
+        stored and may start late: look before you repeat it, or repeat it under the same key).
         """
         _check(call)
         _check_choice("if_live", if_live, ("keep", "replace", "reject"))
@@ -184,10 +185,19 @@ class Client:
             patience=patience,
         )
         if isinstance(result, Committed):
-            await self.stores.carry_out(result, patience)
+            await self._carry_out(result, patience)
             record = result.record
             return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
         return await self._declined(command, result, result_type)
+
+    async def _carry_out(self, committed: Committed, patience: Patience) -> None:
+        """Effects of a write that is stored for ever, whatever becomes of them: so their failure is never "nothing happened"."""
+        try:
+            await self.stores.carry_out(committed, patience)
+        except Unavailable as error:
+            record = committed.record
+            msg = f"what was asked of {record.key!r} is stored, but takes effect late: {error}"
+            raise OutcomeUnknown(msg, key=record.key, run_id=record.run_id) from error
 
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
         record = result.found.record
@@ -260,7 +270,7 @@ class Client:
             pin = run_id or found.record.run_id
             result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
             if isinstance(result, Committed):
-                await self.stores.carry_out(result, patience)
+                await self._carry_out(result, patience)
                 outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
                 return Cancelled(outcome=outcome, key=key, generation=result.record.generation, run_id=pin)  # type: ignore[arg-type]  # one of two
             record = result.found.record

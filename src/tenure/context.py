@@ -80,7 +80,7 @@ class Context:
         "stop_reason",
     )
 
-    def __init__(  # noqa: PLR0913  (one keyword a thing that a run is)
+    def __init__(
         self,
         *,
         app: App,
@@ -173,9 +173,12 @@ class Context:
         self.rescheduled = Rescheduled(call, due_time(delay, at, now) or now)
 
     def tell(self, reason: StopReason) -> bool:
-        """Ask the body to stop; False if it has been told before. Safe from any thread."""
+        """Ask the body to stop; False if it has been told before. ``drain`` only asks: any other reason comes over it.
+
+        Safe from any thread.
+        """
         with self._stop_lock:
-            if self.stop_reason is not None:
+            if self.stop_reason is not None and (self.stop_reason != "drain" or reason == "drain"):
                 return False
             self.stop_reason = reason
             event, loop = self._event, self._loop

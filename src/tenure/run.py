@@ -27,7 +27,7 @@ class Run(Generic[Res]):
     the key's generation when it is first used (or awaited); until then ``generation`` is 0.
     """
 
-    def __init__(  # noqa: PLR0913  (one keyword an attribute)
+    def __init__(
         self, client: Client, key: str, *, generation: int, run_id: str, accepted: bool, result_type: Any
     ) -> None:
         self._client = client

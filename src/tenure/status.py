@@ -82,7 +82,7 @@ def status_of(record: Record, now: float) -> Status:
         holder=record.holder.session if record.holder else None,
         due=_moment(record.due),
         error=f"{failure.type}: {failure.message}" if failure else None,
-        reason=last.reason if last else record.stop.reason if record.stop and record.phase is Phase.STOPPING else None,
+        reason=(last.reason or None) if last else record.stop.reason if record.stop and record.phase is Phase.STOPPING else None,
         ended_at=_moment(last.at) if last else None,
     )
 

@@ -85,12 +85,15 @@ class Stores:
                 committed.record, committed.revision, committed.data, committed.decision.effects, patience
             )
 
-    async def complete(self, found: Found, patience: Patience) -> None:
-        """Do whatever a record that was found owes; a wake-up only if none is stored, so that chains never fork."""
+    async def complete(self, found: Found, patience: Patience, *, in_hand: str = "") -> None:
+        """Do whatever a record that was found owes; a wake-up only if none is stored, so that chains never fork.
+
+        ``in_hand``: the run whose wake-up the caller is about to acknowledge: what is stored is that one, and does not count.
+        """
         if found.record is None:
             return
         effects = effects_of(found.record)
-        if Wake() in effects and await self.work.is_stored(found.record):
+        if Wake() in effects and found.record.run_id != in_hand and await self.work.is_stored(found.record):
             effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
         if effects:
             await self._perform(found.record, found.revision, encode(found.record), effects, patience)

@@ -53,7 +53,7 @@ def fail(record: Record | None, command: c.FailAttempt, now: float) -> Result:
     return _failed_attempt(record, command, command.failure, now, final=command.final, successor=command.successor)
 
 
-def _failed_attempt(  # noqa: PLR0913  (two callers, one rule)
+def _failed_attempt(
     record: Record,
     command: c.FailAttempt | c.Evict,
     failure: Failure,
@@ -96,7 +96,7 @@ def requeued(record: Record, due: float, now: float, failure: Failure | None) ->
     )
 
 
-def finish(  # noqa: PLR0913  (one write: outcome and successor)
+def finish(
     record: Record, last: Last, now: float, next_run_id: str, did: Did, successor: c.Successor | None = None
 ) -> Decision:
     every = record.task.policy.every

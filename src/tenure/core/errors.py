@@ -68,7 +68,7 @@ class KeyConflict(_KeyError):
 class RunFailed(_KeyError):
     """The run failed for good: ``error_type``, ``message`` and ``traceback`` are those of its last attempt."""
 
-    def __init__(  # noqa: PLR0913  (one keyword an attribute)
+    def __init__(
         self, *, key: str, generation: int, run_id: str, error_type: str, message: str, traceback: str
     ) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ class IllegalTransition(TenureError):
         self.command = command
 
 
-class Snooze(Exception):  # noqa: N818  (a signal of the public contract, not an error)
+class Snooze(Exception):
     """Raised by a body: run me again after ``delay`` seconds; no failure is counted."""
 
     def __init__(self, delay: float) -> None:
@@ -129,11 +129,11 @@ class Snooze(Exception):  # noqa: N818  (a signal of the public contract, not an
         self.delay = float(delay)
 
 
-class Fail(Exception):  # noqa: N818  (a signal of the public contract, not an error)
+class Fail(Exception):
     """Raised by a body: this run has failed for good; do not retry."""
 
 
-class Stopped(BaseException):  # noqa: N818  (like CancelledError: a body's `except Exception` must not swallow it)
+class Stopped(BaseException):
     """Raised by ``ctx.check()`` in a plain body that must stop; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:

@@ -33,7 +33,7 @@ def bounded(previous: tuple[Previous, ...], now: float, keep: int = 0) -> tuple[
     return tuple(e for i, e in enumerate(previous) if i >= cut or e.deadline is None or e.deadline > now)
 
 
-def ended(  # noqa: PLR0913  (one keyword a field of Last)
+def ended(
     record: Record,
     phase: Phase,
     now: float,

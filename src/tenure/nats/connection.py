@@ -94,7 +94,7 @@ class Connection:
         self._connected = asyncio.Event()
         self._tokens = itertools.count()
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._ages: deque[tuple[float, str, asyncio.Future[Msg]]] = deque()
+        self._ages: deque[tuple[float, str]] = deque()
         self._reaper: asyncio.TimerHandle | None = None
         self._inbox = ""
         self._on_reconnect: list[Callback] = []
@@ -255,10 +255,7 @@ class Connection:
         token = str(next(self._tokens))
         future: asyncio.Future[Msg] = loop.create_future()
         self._waiting[token] = future
-        limit = timeout or self.config.request_timeout_seconds
-        self._ages.append((loop.time() + limit, token, future))
-        if self._reaper is None:
-            self._reaper = loop.call_later(limit, self._reap)
+        timer = self._expire(token, timeout)
         try:
             await self._nc.publish(subject, payload, f"{self._inbox}.{token}", headers)  # type: ignore[arg-type]  # read only
             answer = await future
@@ -266,10 +263,23 @@ class Connection:
             raise NotSent(str(error) or type(error).__name__) from error
         finally:
             self._waiting.pop(token, None)
+            if timer is not None:
+                timer.cancel()
         if answer.headers is not None and answer.headers.get("Status") == "503":
             msg = f"nobody answers on {subject}"
             raise NotSent(msg)
         return answer
+
+    def _expire(self, token: str, timeout: float | None) -> asyncio.TimerHandle | None:
+        """See to it that the request is given up in time: one timer for all with the usual limit (one each costs a tenth of a CAS)."""
+        loop = asyncio.get_running_loop()
+        if timeout is not None:
+            return loop.call_later(timeout, self._give_up, token)
+        limit = self.config.request_timeout_seconds
+        self._ages.append((loop.time() + limit, token))
+        if self._reaper is None:
+            self._reaper = loop.call_later(limit, self._reap)
+        return None
 
     async def put(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
         """Publish into a stream; the PubAck may hold an error. Raises NotSent or Lost as ``request`` does."""
@@ -313,21 +323,22 @@ class Connection:
             future.set_result(msg)
 
     def _reap(self) -> None:
-        """Give up on requests whose time is over. One timer for all of them: a timer each costs a tenth of a CAS."""
+        """Give up on requests whose time is over: they stand in the order of their deadlines, answered ones are passed over."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        later: list[tuple[float, str, asyncio.Future[Msg]]] = []
+        self._reaper = None
         while self._ages:
-            entry = self._ages.popleft()
-            if entry[2].done():
-                continue
-            if entry[0] > now:
-                later.append(entry)
-            else:
-                entry[2].set_exception(Lost("no answer in time"))
-        self._ages.extend(later)
-        soonest = min((entry[0] for entry in later), default=0.0)
-        self._reaper = loop.call_at(max(soonest, now + 0.05), self._reap) if later else None
+            deadline, token = self._ages[0]
+            if token in self._waiting and deadline > now:
+                self._reaper = loop.call_at(deadline, self._reap)
+                return
+            self._ages.popleft()
+            self._give_up(token)
+
+    def _give_up(self, token: str) -> None:
+        future = self._waiting.get(token)
+        if future is not None and not future.done():
+            future.set_exception(Lost("no answer in time"))
 
     def _fail_waiting(self, why: str) -> None:
         for future in self._waiting.values():

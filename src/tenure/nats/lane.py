@@ -27,7 +27,7 @@ _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "4
 class Lane:
     """Pulls from one consumer. ``on_message`` gets each message; it must not block."""
 
-    def __init__(  # noqa: PLR0913  (one keyword a collaborator)
+    def __init__(
         self,
         conn: Connection,
         names: Names,

@@ -20,8 +20,8 @@ from nats.aio.msg import Msg
 
 from tenure.clock import Clock
 from tenure.core.commands import Command
-from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
-from tenure.core.outcomes import Decision, Refused, Why
+from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Record, decode, encode, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
@@ -146,7 +146,7 @@ class Runs:
 
     # -- write -------------------------------------------------------------------------------------------------------
 
-    async def commit(  # noqa: PLR0913  (the one write path of the library)
+    async def commit(
         self,
         key: str,
         command: Command,
@@ -182,7 +182,7 @@ class Runs:
             unsure = unsure or repeated
             found = await self.read(key, patience)
             if repeated and mine is not None and found.record is not None and mine(found.record):
-                adopted = Decision(result.did, found.record, result.effects)
+                adopted = Decision(result.did, found.record, effects_of(found.record))
                 return Committed(adopted, found.revision, encode(found.record))
             if unsure and once is not None and not once(found.record):
                 msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
@@ -294,6 +294,27 @@ class Runs:
         finally:
             off()
             await self._conn.unsubscribe(subscription)
+
+    async def follow_all(self, on_change: Callable[[str, Found], None]) -> Callable[[], Awaitable[None]]:
+        """Call ``on_change(key, state)`` for every write of every record from now on; returns a function that ends it.
+
+        Plain NATS, at most once: states may be missed around a reconnect. Records of a newer schema are passed over.
+        """
+        prefix = self._names.event_prefix
+
+        async def received(msg: Msg) -> None:
+            try:
+                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg)
+            except (NewerSchema, msgspec.DecodeError, ValueError):
+                return
+            on_change(key, found)
+
+        subscription = await self._conn.subscribe(prefix + "*", received)
+
+        async def stop() -> None:
+            await self._conn.unsubscribe(subscription)
+
+        return stop
 
 
 class Changes:

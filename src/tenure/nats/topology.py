@@ -70,6 +70,11 @@ async def ensure(
     return Topology(incarnation, tuple(changes))
 
 
+async def exists(conn: Connection, names: Names) -> bool:
+    """Whether the namespace was ever set up. Creates nothing. Raises Unavailable."""
+    return await _call(conn, f"STREAM.INFO.{names.runs_stream}", {}) is not None
+
+
 async def _check(
     conn: Connection, spec: dict[str, Any], actual: dict[str, Any], *, replicas: int | None, migrate: bool
 ) -> Change:

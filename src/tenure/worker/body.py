@@ -63,14 +63,18 @@ async def run_body(
             value = await _run_in_thread(actor, context, live, values, pool)
         return Returned(_encode(value)) if context.stop_reason != "timeout" else Halted()
     except asyncio.CancelledError:
-        if context.stop_reason is None:  # the body cancelled itself
+        if context.stop_reason is None:
+            if live.task is not None and live.task.cancelling():
+                raise  # not ours: the whole loop is being torn down
             return Raised(Failure(type="CancelledError", message="the body was cancelled from within"), final=False)
         return Halted()
     except Stopped:
         return Halted()
     except Snooze as snooze:
-        return Snoozed(snooze.delay)
+        return Snoozed(snooze.delay) if context.stop_reason != "timeout" else Halted()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (user code may raise anything; it is a failed attempt)
+        if live.interrupted and context.stop_reason in {"drain", "lease_lost"}:
+            return Halted()  # what a body makes of its interruption is not a failure of its own
         return Raised(describe(error, limit), final=isinstance(error, Fail | _Unencodable | InvalidCall))
 
 
@@ -79,13 +83,14 @@ async def _run_async(actor: Actor[..., ..., Any, Any], context: Context, live: L
     live.is_async = True
     live.in_body = True
     try:
-        if context.stop_reason is not None and context.stop_reason != "drain":
+        if context.stop_reason is not None:  # no body starts after it was told to stop, nor after the drain signal
             raise Stopped(context.stop_reason)
         return await (actor.function(context, **values) if actor.takes_context else actor.function(**values))
     finally:
         live.in_body = False
-        if live.task is not None and live.task.cancelling():
-            live.task.uncancel()
+        if live.task is not None and context.stop_reason is not None:
+            while live.task.cancelling():  # the interruption was meant for the body; what follows must not be cut short
+                live.task.uncancel()
 
 
 async def _run_in_thread(
@@ -93,7 +98,7 @@ async def _run_in_thread(
 ) -> Any:
     def call() -> Any:
         context.enter()
-        if context.stop_reason is not None and context.stop_reason != "drain":
+        if context.stop_reason is not None:  # no body starts after it was told to stop, nor after the drain signal
             raise Stopped(context.stop_reason)
         return actor.function(context, **values) if actor.takes_context else actor.function(**values)
 
@@ -105,7 +110,7 @@ async def _run_in_thread(
         live.in_body = False
 
 
-class _Unencodable(Exception):  # noqa: N818  (named in the stored failure; the user reads "Unencodable")
+class _Unencodable(Exception):
     pass
 
 

@@ -66,6 +66,9 @@ class Handler:
             _log.error("record.newer", key=live.key, run_id=live.run_id)
             await work.nak(live.reply, self._stores.config.ack_wait_seconds)
             return
+        if live.told is not None:  # the drain signal came first
+            await work.nak(live.reply)
+            return
         looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
         match looked:
             case Won(committed):

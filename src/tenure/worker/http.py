@@ -58,7 +58,7 @@ class HealthServer:
 class _Answer(BaseHTTPRequestHandler):
     owner: HealthServer
 
-    def do_GET(self) -> None:  # noqa: N802  (http.server's name)
+    def do_GET(self) -> None:
         status, kind, body = self.owner.answer(self.path.partition("?")[0])
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -36,7 +36,7 @@ _RETRY_SECONDS = 0.2
 class Lease:
     """One session of this process. ``on_stop`` and ``on_lost`` are called in the lease's thread and must not block."""
 
-    def __init__(  # noqa: PLR0913  (one keyword a collaborator)
+    def __init__(
         self,
         *,
         url: str,

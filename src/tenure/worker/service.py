@@ -51,7 +51,7 @@ class Worker:
         if not isinstance(concurrency, int) or concurrency < 1:
             msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
             raise ConfigError(msg)
-        from tenure import __version__  # noqa: PLC0415  (the package imports this module's users first)
+        from tenure import __version__
 
         self.app = app
         self.concurrency = concurrency
@@ -74,11 +74,15 @@ class Worker:
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._service: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Worker:
-        """Connect and open a session. Raises Unavailable or ConfigError."""
+        """Connect and open a session. Raises Unavailable or ConfigError, TenureError if it is open already."""
+        if self._lease is not None:
+            msg = "the worker is already open"
+            raise TenureError(msg)
         self._loop = asyncio.get_running_loop()
         name = f"tenure-worker-{self.app.namespace}"
         self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
@@ -140,8 +144,10 @@ class Worker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until ``stop`` is called or this is cancelled; drains in both cases. Raises what ended an internal loop."""
-        service = asyncio.create_task(self._serve(), name="tenure-worker")
+        """Work until ``stop`` is called or this is cancelled; drains in both cases. Raises what ended an internal loop, TenureError if it
+        is not open or runs already.
+        """
+        service = self._start()
         try:
             await asyncio.shield(service)
         except asyncio.CancelledError:
@@ -151,7 +157,7 @@ class Worker:
 
     async def run_until_idle(self) -> None:
         """Work until no wake-up is left and nothing runs, then drain. Does not wait for what is due more than 2 s ahead."""
-        service = asyncio.create_task(self._serve(), name="tenure-worker")
+        service = self._start()
         try:
             while not service.done() and not await self._idle():
                 await asyncio.wait([service], timeout=_IDLE_LOOK_SECONDS)
@@ -174,8 +180,16 @@ class Worker:
 
     # -- the service -------------------------------------------------------------------------------------------------
 
+    def _start(self) -> asyncio.Task[None]:
+        """One service at a time: two would pull everything twice, and the first to end would close the other's lanes."""
+        if self._service is not None and not self._service.done():
+            msg = "the worker already runs: stop it first, or make a second worker"
+            raise TenureError(msg)
+        session = self.lease.id  # raises if the worker is not open
+        self._service = asyncio.create_task(self._serve(), name=f"tenure-worker-{session}")
+        return self._service
+
     async def _serve(self) -> None:
-        self._stopping.clear()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._open_lanes()
@@ -185,9 +199,9 @@ class Worker:
                     if self._lost.is_set() and not self._stopping.is_set():
                         await self._renew_session()
                 tending.cancel()
-                await self._drain()
         finally:
-            self._pulling = False
+            await self._drain()
+            self._stopping.clear()
         if self._failure is not None:
             raise self._failure
 
@@ -351,10 +365,12 @@ class Worker:
         self._lost.clear()
         while not self._stopping.is_set():
             try:
-                self._lease = await self._open_lease()
+                if not self.lease.trusted:
+                    self._lease = await self._open_lease()
                 await self._open_lanes()
             except Unavailable as error:
                 _log.warning("session.not_opened", error=str(error))
+                await self._close_lanes()
                 await _first_of(self._stopping, timeout=1.0)
             else:
                 return

@@ -22,6 +22,7 @@ class Live:
         "evicted",
         "grace",
         "in_body",
+        "interrupted",
         "is_async",
         "key",
         "last_note",
@@ -42,6 +43,7 @@ class Live:
         self.task: asyncio.Task[None] | None = None
         self.is_async = False
         self.in_body = False
+        self.interrupted = False
         self.evicted = False
         self.abandoned = False
         self.grace = 0.0
@@ -58,13 +60,14 @@ class Live:
             fresh = context.tell(reason)
             self.told = context.stop_reason
             return fresh
-        if self.told is not None:
+        if self.told is not None and (self.told != "drain" or reason == "drain"):
             return False
         self.told = reason
         return True
 
     def interrupt(self) -> None:
         """Cancel the body's await, if it is in one. On the worker's loop, never from inside the body's own step."""
+        self.interrupted = True
         if self.in_body and self.is_async and self.task is not None:
             self.task.cancel(self.told)
 

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from tenure.context import Context
 from tenure.core import commands as c
+from tenure.core.endings import not_mine
 from tenure.core.errors import InvalidCall
 from tenure.core.outcomes import Did, Why
-from tenure.core.records import Blob, Entry, Failure, Holder, Phase, Task
+from tenure.core.records import Blob, Entry, Failure, Holder, Phase, Record, Task
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
 from tenure.stores import Stores
@@ -42,12 +43,21 @@ class Tail:
         """Store how a body ended; repeated while ``patience`` lasts. Raises Unavailable or OutcomeUnknown after that."""
         holder = holder_of(context)
         command = await self._command(context, task, ended, holder, patience)
-        result = await self._stores.runs.commit(context.key, command, at=at, patience=patience)
+
+        def mine(record: Record) -> bool:
+            return not_mine(record, holder) is Why.ALREADY
+
+        try:
+            result = await self._stores.runs.commit(context.key, command, at=at, mine=mine, patience=patience)
+        except InvalidCall as error:  # over the server's limit for one message: no attempt can do better
+            failure = Failure(type="InvalidCall", message=f"the outcome is too large to be stored: {error}")
+            command = await self._fail(holder, context, failure, patience, final=True)
+            result = await self._stores.runs.commit(context.key, command, patience=patience)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
             return Stored(result.decision.did.value)
         if result.refused.why is Why.ALREADY:  # my own write, its answer lost
-            await self._stores.complete(result.found, patience)
+            await self._stores.complete(result.found, patience, in_hand=holder.run_id)
             last = result.found.record.last if result.found.record else None
             cancelled = last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED
             return Stored((Did.CANCELLED if cancelled else _did(command)).value)

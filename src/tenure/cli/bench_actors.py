@@ -1,0 +1,83 @@
+"""The app that ``tenure bench`` measures, and its worker as a process of its own.
+
+``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it also does when
+the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tenure.actors import Actor
+from tenure.app import App
+from tenure.cli.bench_probe import Stamps
+from tenure.loops import run_loop
+
+STAMPS, COUNTS = "stamps", "counts.json"
+
+
+class BenchApp(NamedTuple):
+    """An app and its actors."""
+
+    app: App
+    noop: Actor[..., ..., Any, Any]
+    nap: Actor[..., ..., Any, Any]
+    stamp: Actor[..., ..., Any, Any]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a worker counted: outcomes it stored, by kind, and claims it won."""
+
+    outcomes: dict[str, int]
+    won: int
+
+
+def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
+    """The app under one namespace. Only its worker has ``stamps``."""
+    app = App(namespace)
+
+    @app.actor
+    async def noop() -> None:
+        """Do nothing."""
+
+    @app.actor
+    async def nap(seconds: float) -> float:
+        """Hold a slot for a while without using the processor."""
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @app.actor
+    async def stamp(number: int) -> int:
+        """Say when the body started, and return something that must come back."""
+        if stamps is not None:
+            stamps.note(number)
+        return number
+
+    return BenchApp(app, noop, nap, stamp)
+
+
+async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:
+    stamps = Stamps(folder / STAMPS)
+    async with make_app(namespace, stamps).app.worker(url, concurrency=concurrency) as worker:
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(sys.stdin)
+            worker.stop()
+
+        loop.add_reader(sys.stdin, ended)
+        await worker.run()
+        outcomes: dict[str, int] = {}
+        for (_, did), number in worker.metrics.outcomes.items():
+            outcomes[did] = outcomes.get(did, 0) + number
+        won = sum(number for (_, outcome), number in worker.metrics.claims.items() if outcome == "won")
+    (folder / COUNTS).write_bytes(msgspec.json.encode(Counts(outcomes, won)))
+
+
+if __name__ == "__main__":
+    run_loop(_serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))

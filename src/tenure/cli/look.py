@@ -1,0 +1,216 @@
+"""``show``, ``ls`` and ``watch``: what is stored, and what changes. They change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fnmatch
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+
+from tenure.cli import options as o
+from tenure.cli.output import print_fields, print_json, print_table
+from tenure.cli.problems import Exit, NotFound, complain
+from tenure.client import Client
+from tenure.core.subjects import encode_key
+from tenure.loops import run_loop
+from tenure.nats.runs import Found
+from tenure.status import Event, Status, status_of
+
+_LOST_CONTACT = "cannot follow {key!r}: it is gone"
+
+
+class Phase(StrEnum):
+    """Phases as people see them."""
+
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One key as a scan of headers tells it. ``due`` is seconds since the epoch, None for at once."""
+
+    key: str
+    phase: str
+    generation: int
+    actor: str
+    queue: str
+    due: float | None
+
+
+def row_of(key: str, state: str, now: float) -> Row | None:
+    """Read a record's state header (``records.state_of``); None for one that this version does not know."""
+    parts = state.split(" ")
+    if len(parts) < 8 or not parts[7].isdecimal():  # noqa: PLR2004  (its eight fields)
+        return None
+    due = None if parts[1] == "-" else float(parts[1])
+    phase = parts[0]
+    if phase == "waiting":
+        phase = Phase.SCHEDULED if due is not None and due > now else Phase.QUEUED
+    return Row(key, str(phase), int(parts[7]), parts[5], parts[6], due)
+
+
+def show(
+    key: o.Key, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
+) -> int:
+    """Show a key: phase, generation, attempt, holder, progress, error."""
+    the_app = o.app_for(namespace, app)
+    encode_key(key)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            status = await client.status(key)
+        if status is None:
+            raise NotFound(f"there is no key {key!r} in namespace {the_app.namespace!r}")
+        if as_json:
+            print_json(status)
+        else:
+            print_fields({name: getattr(status, name) for name in status.__struct_fields__} | {"progress": _far(status)})
+        return Exit.OK
+
+    return run_loop(main())
+
+
+def _far(status: Status) -> str | None:
+    progress = status.progress
+    if progress is None:
+        return None
+    of = f" of {progress.total:g}" if progress.total is not None else ""
+    return f"{progress.done:g}{of}" + (f" ({progress.note})" if progress.note else "")
+
+
+def ls(
+    phase: Annotated[Phase | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
+    actor: Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many keys.")] = 100,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """List keys, the longest unchanged first."""
+    the_app = o.app_for(namespace, app)
+
+    async def main() -> int:
+        rows: list[Row] = []
+        async with o.looking(the_app, url) as client:
+
+            def on_state(key: str, _revision: int, state: str) -> None:
+                row = row_of(key, state, client.now())
+                if row is not None and (phase, actor, queue) == (
+                    phase and row.phase,
+                    actor and row.actor,
+                    queue and row.queue,
+                ):
+                    rows.append(row)
+
+            await client.stores.runs.scan(on_state)
+        if as_json:
+            print_json(rows[:limit])
+        else:
+            print_table(
+                ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE"),
+                ((row.key, row.phase, row.generation, row.actor, row.queue) for row in rows[:limit]),
+            )
+        if len(rows) > limit:
+            complain(f"{len(rows) - limit} more keys are not shown; raise --limit")
+        return Exit.OK
+
+    return run_loop(main())
+
+
+# -- watch -----------------------------------------------------------------------------------------------------------
+
+
+def watch(
+    key: Annotated[str, typer.Argument(metavar="KEY|PATTERN", help="With * ? or [: every key that fits.", show_default=False)],
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Print each change of a key until its run is over (exit 1 unless it succeeded), or of all keys that fit a pattern."""
+    the_app = o.app_for(namespace, app)
+    many = any(char in key for char in "*?[")
+    if not many:
+        encode_key(key)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            if many:
+                return await _watch_many(client, key, as_json=as_json)
+            return await _watch_one(client, key, as_json=as_json)
+
+    try:
+        return run_loop(main())
+    except KeyboardInterrupt:
+        if many:  # there is no other end to it
+            return Exit.OK
+        raise
+
+
+async def _watch_one(client: Client, key: str, *, as_json: bool) -> int:
+    if await client.status(key) is None:
+        raise NotFound(f"there is no key {key!r} in namespace {client.app.namespace!r}")
+    run = await client.run(key)
+    last: Event | None = None
+    async with contextlib.aclosing(run.events()) as events:
+        async for event in events:
+            _print_event(event, as_json=as_json)
+            last = event
+    if last is None:
+        raise NotFound(_LOST_CONTACT.format(key=key))
+    return Exit.OK if last.status is not None and last.status.phase == "succeeded" else Exit.FAILED
+
+
+async def _watch_many(client: Client, pattern: str, *, as_json: bool) -> int:
+    """Never returns by itself; printing happens outside the subscription's callback, so that a slow terminal blocks nothing."""
+    changes: asyncio.Queue[tuple[str, Found]] = asyncio.Queue()
+
+    def on_change(key: str, found: Found) -> None:
+        if fnmatch.fnmatchcase(key, pattern):
+            changes.put_nowait((key, found))
+
+    stop = await client.stores.runs.follow_all(on_change)
+    try:
+        while True:
+            key, found = await changes.get()
+            if found.record is None:
+                _print_line(key, {"kind": "gone", "key": key}, "gone", as_json=as_json)
+                continue
+            status = status_of(found.record, client.now())
+            _print_event(_status_event(status), as_json=as_json)
+    finally:
+        await stop()
+
+
+def _status_event(status: Status) -> Event:
+    kind: Literal["status"] = "status"
+    return Event(kind=kind, key=status.key, generation=status.generation, run_id=status.run_id, status=status)
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    text = event.kind
+    if event.status is not None:
+        attempt = f"  attempt {event.status.attempt}" if event.status.attempt else ""
+        text = f"{event.status.phase}{attempt}" + (f"  {event.status.error}" if event.status.error else "")
+    elif event.progress is not None:
+        total = f" of {event.progress.total:g}" if event.progress.total is not None else ""
+        text = f"progress  {event.progress.done:g}{total}  {event.progress.note}"
+    _print_line(f"{event.key}  generation {event.generation}", event, text, as_json=as_json)
+
+
+def _print_line(about: str, data: Any, text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(data)
+    else:
+        print(f"{about}  {text}", flush=True)

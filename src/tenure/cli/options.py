@@ -1,0 +1,94 @@
+"""Options and arguments that several commands share, and what they lead to: an app, a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tenure.app import App, default_url
+from tenure.cli.problems import NotFound
+from tenure.client import Client
+from tenure.core.errors import ConfigError
+
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)]
+ActorName = Annotated[str, typer.Argument(metavar="ACTOR", help="Name of one of the app's actors.", show_default=False)]
+Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar="TENURE_NATS_URL", help="NATS server; several: by commas. Default nats://127.0.0.1:4222.",
+        show_default=False,
+    ),
+]  # fmt: skip
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", envvar="TENURE_NAMESPACE", help="The app's namespace.", show_default=False)
+]
+AppTarget = Annotated[
+    str | None,
+    typer.Option("--app", metavar="TARGET", help="The app itself, instead of its namespace.", show_default=False),
+]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg", metavar="NAME=VALUE", help="An argument: JSON if that fits its type, else text.", show_default=False
+    ),
+]
+Args = Annotated[str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object.", show_default=False)]
+Delay = Annotated[
+    str | None, typer.Option("--delay", metavar="DURATION", help="Start later: 500ms, 10s, 2m, 1h.", show_default=False)
+]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help="Start at an ISO 8601 time with zone.", show_default=False)
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the result; exit 1 unless it succeeds.", show_default=False)]
+
+
+class LogLevel(StrEnum):
+    """Least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+Level = Annotated[LogLevel, typer.Option("--log-level", help="Least severity that is logged.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.", show_default=False)]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", "-q", help="Queue to work on; may be repeated. Default: the app's.", show_default=False),
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Bodies at once.")]
+
+
+def app_for(namespace: str | None, target: str | None) -> App:
+    """The app that a command without TARGET is about: ``--app``, else an app without actors of ``--namespace``."""
+    from tenure.cli.parsing import load_app
+
+    if target is not None:
+        return load_app(target)
+    if not namespace:
+        raise ConfigError("say which namespace: --namespace NAME (or $TENURE_NAMESPACE), or --app module:app")
+    return App(namespace)
+
+
+@asynccontextmanager
+async def looking(app: App, url: str | None) -> AsyncIterator[Client]:
+    """A client for commands that only look at, or end, what exists: a mistyped namespace must not create streams."""
+    from tenure.nats.connection import Connection
+    from tenure.nats.topology import exists
+
+    url = url or default_url()
+    connection = await Connection.open(url, app.config, name=f"tenure-cli-{app.namespace}")
+    try:
+        if not await exists(connection, app.names):
+            raise NotFound(f"there is no namespace {app.namespace!r} on {url}: nothing was ever submitted to it")
+    finally:
+        await connection.close()
+    async with app.connect(url) as client:
+        yield client

@@ -1,0 +1,129 @@
+"""From words on a command line to values: apps, calls, durations, moments. Raises ConfigError or InvalidCall with a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenure.actors import Call
+from tenure.app import App
+from tenure.core.errors import ConfigError, InvalidCall
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+\Z")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def load_app(target: str) -> App:
+    """The App that ``module:attribute`` names; the current folder is looked in first."""
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{target!r} names no app: write it as module:app, e.g. actors.documents:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    value: Any = _import(module_name)
+    for name in attribute.split("."):
+        if not hasattr(value, name):
+            raise ConfigError(f"module {module_name!r} has no {attribute!r}{_apps_of(value)}")
+        value = getattr(value, name)
+    if not isinstance(value, App):
+        raise ConfigError(f"{target!r} is of type {type(value).__name__}, not a tenure.App")
+    return value
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(missing + "."):
+            raise ConfigError(f"there is no module {name!r} in {Path.cwd()} or among the installed packages") from error
+        raise ConfigError(f"module {name!r} cannot be imported: it needs {missing!r}, which is missing") from error
+    except (Exception, SystemExit) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames[1:] else ""
+        raise ConfigError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}{where}") from error
+
+
+def _apps_of(module: Any) -> str:
+    names = sorted(name for name, value in vars(module).items() if isinstance(value, App))
+    return f"; its apps: {', '.join(names)}" if names else ""
+
+
+def make_call(app: App, actor_name: str, pairs: list[str], args_json: str | None) -> Call[Any]:
+    """A call of an actor from ``--args`` (a JSON object) and ``--arg name=value`` pairs.
+
+    A value is read as JSON if that fits the actor's signature, else it is the string as written.
+    """
+    actor = app.actors.get(actor_name)
+    if actor is None:
+        known = ", ".join(sorted(app.actors)) or "none"
+        raise ConfigError(f"app {app.namespace!r} has no actor {actor_name!r}; it has: {known}")
+    values = _object(args_json)
+    words: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, word = pair.partition("=")
+        if not equals or not name:
+            raise InvalidCall(f"--arg {pair!r} is not name=value", field=None)
+        if name in values:
+            raise InvalidCall(f"argument {name!r} is given twice", field=name)
+        words[name] = word
+        values[name] = _json_or_word(word)
+    first: dict[str, InvalidCall] = {}
+    while True:
+        try:
+            return actor.call(**values)
+        except InvalidCall as error:
+            name = error.field or ""
+            if name in first:
+                raise first[name] from error
+            if name not in words or values[name] == words[name]:
+                raise
+            first[name] = error
+            values[name] = words[name]
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise InvalidCall(f"--args must be a JSON object: {error}") from error
+
+
+def _json_or_word(word: str) -> Any:
+    try:
+        return msgspec.json.decode(word)
+    except msgspec.DecodeError:
+        return word
+
+
+def duration(text: str | None, option: str) -> float | None:
+    """Seconds of a duration such as 500ms, 10s, 2m, 1h30m."""
+    if text is None:
+        return None
+    if not _DURATION.match(text):
+        raise InvalidCall(f"{option} {text!r} is no duration: write it like 500ms, 10s, 2m, 1h or 1h30m", field="delay")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def moment(text: str | None) -> datetime | None:
+    """An aware datetime from ISO 8601 with a time zone."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidCall(f"--at {text!r} is no ISO 8601 time: write it like 2030-01-31T08:00:00Z", field="at") from error
+    if at.tzinfo is None:
+        raise InvalidCall(f"--at {text!r} has no time zone: add Z or an offset such as +02:00", field="at")
+    return at

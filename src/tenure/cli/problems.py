@@ -1,0 +1,57 @@
+"""Exit codes, and the one sentence that each error becomes."""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+
+from tenure.core.errors import (
+    ConfigError,
+    InvalidCall,
+    KeyConflict,
+    KeyIsLive,
+    NewerSchema,
+    OutcomeUnknown,
+    RunCancelled,
+    RunFailed,
+    RunSuperseded,
+    TenureError,
+    Unavailable,
+)
+
+
+class Exit(IntEnum):
+    """What a command's end means to a script."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 3
+    INTERRUPTED = 130
+
+
+class NotFound(TenureError):
+    """What a command names does not exist."""
+
+
+_BY_KIND: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
+    ((RunFailed, RunCancelled, RunSuperseded, KeyIsLive, KeyConflict), Exit.FAILED),
+    ((ConfigError, InvalidCall, NewerSchema, NotFound), Exit.USAGE),
+    ((Unavailable, OutcomeUnknown, TimeoutError), Exit.UNAVAILABLE),
+    ((TenureError,), Exit.FAILED),
+)
+
+
+def explain(error: BaseException) -> tuple[Exit, str]:
+    """The exit code and the sentence for an error."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    for kinds, code in _BY_KIND:
+        if isinstance(error, kinds):
+            return code, str(error) or type(error).__name__
+    return Exit.FAILED, f"unexpected {type(error).__name__}: {error} (set TENURE_DEBUG=1 to see where)"
+
+
+def complain(text: str) -> None:
+    """Say on standard error what is wrong."""
+    print(f"tenure: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""All commands, and the one place where whatever they raise becomes a sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from tenure.cli import options as o
+from tenure.cli.demo import demo
+from tenure.cli.dev import dev
+from tenure.cli.look import ls, show, watch
+from tenure.cli.operate import server, setup
+from tenure.cli.problems import Exit, complain, explain
+from tenure.cli.tasks import cancel, replace, result, submit
+from tenure.cli.worker import worker
+
+_USAGE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for a wrong command line; it lives in click or, since typer brings its own, in typer."""
+_EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configuration, 3 unavailable: try again."
+_GROUPS = {
+    "Try it": (demo, server, dev),
+    "Run it": (setup, worker),
+    "Start and end": (submit, replace, cancel),
+    "Look": (show, result, watch, ls),
+}
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tenure import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def _root(
+    _version_asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Durable tasks addressed by key on NATS JetStream."""
+
+
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="A small part of everything, once.", show_default=False)] = False,
+    as_json: o.AsJson = False,
+) -> int:
+    """Measure this machine: submit, drain, latency, lateness, with a server of its own."""
+    from tenure.cli.bench import run_bench
+
+    return run_bench(quick=quick, as_json=as_json)
+
+
+def make() -> typer.Typer:
+    """The typer app."""
+    root = typer.Typer(name="tenure", add_completion=False, no_args_is_help=True, epilog=_EPILOG)
+    root.callback()(_root)
+    for panel, commands in _GROUPS.items():
+        for command in commands:
+            root.command(rich_help_panel=panel)(command)
+    if find_spec("tenure.cli.bench") is not None:
+        root.command(rich_help_panel="Try it")(bench)
+    return root
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = get_command(make()).main(arguments, prog_name="tenure", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except (KeyboardInterrupt, typer.Abort):
+        return Exit.INTERRUPTED
+    except Exception as error:
+        if os.environ.get("TENURE_DEBUG"):
+            raise
+        if isinstance(error, _USAGE):
+            complain(error.format_message() or "say what to do: `tenure --help` lists the commands")  # type: ignore[attr-defined]  # a ClickException
+            return Exit.USAGE
+        kind, text = explain(error)
+        complain(text)
+        return kind
+    return code if isinstance(code, int) else Exit.OK

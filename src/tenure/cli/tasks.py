@@ -1,0 +1,210 @@
+"""``submit``, ``replace``, ``cancel`` and ``result``: what changes a key, and what waits for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tenure.actors import Call
+from tenure.app import App
+from tenure.cli import options as o
+from tenure.cli.output import print_fields, print_json, print_value
+from tenure.cli.parsing import duration, load_app, make_call, moment
+from tenure.cli.problems import Exit, NotFound, complain
+from tenure.client import Client
+from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
+from tenure.core.subjects import encode_key
+from tenure.loops import run_loop
+from tenure.run import Run
+
+
+class IfLive(StrEnum):
+    """What a submit does to a live run."""
+
+    KEEP = "keep"
+    REPLACE = "replace"
+    REJECT = "reject"
+
+
+class IfDiffers(StrEnum):
+    """What a submit does to a live run with another actor or other arguments."""
+
+    KEEP = "keep"
+    REPLACE = "replace"
+    ERROR = "error"
+
+
+class Overlap(StrEnum):
+    """What happens to older bodies of the key."""
+
+    STOP = "stop"
+    WAIT = "wait"
+    PARALLEL = "parallel"
+
+
+def submit(
+    target: o.Target,
+    actor: o.ActorName,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="What the run is addressed by. Default: a new ULID.", show_default=False)
+    ] = None,
+    arg: o.Pairs = None,
+    args: o.Args = None,
+    delay: o.Delay = None,
+    at: o.At = None,
+    if_live: Annotated[IfLive, typer.Option("--if-live", help="What to do if the key has a live run.")] = IfLive.KEEP,
+    if_differs: Annotated[
+        IfDiffers, typer.Option("--if-differs", help="What to do if that run has another actor or other arguments.")
+    ] = IfDiffers.KEEP,
+    wait: o.Wait = False,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Start a run of a key, unless one is live."""
+    app = load_app(target)
+    call = make_call(app, actor, arg or [], args)
+    seconds, when = duration(delay, "--delay"), moment(at)
+
+    async def start(client: Client) -> Run[Any]:
+        return await client.submit(
+            call, key=key, delay=seconds, at=when, if_live=if_live.value, if_differs=if_differs.value
+        )
+
+    return run_loop(_start(app, url, start, wait=wait, as_json=as_json))
+
+
+def replace(
+    target: o.Target,
+    actor: o.ActorName,
+    key: Annotated[str, typer.Option("--key", "-k", help="The key to replace the run of.", show_default=False)],
+    arg: o.Pairs = None,
+    args: o.Args = None,
+    delay: o.Delay = None,
+    at: o.At = None,
+    overlap: Annotated[
+        Overlap, typer.Option("--overlap", help="Bodies that still run: stop them, wait for them, or start beside them.")
+    ] = Overlap.STOP,
+    wait: o.Wait = False,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Start a new generation of a key, whatever it is doing; every older one is void from then on."""
+    app = load_app(target)
+    call: Call[Any] = make_call(app, actor, arg or [], args)
+    seconds, when = duration(delay, "--delay"), moment(at)
+
+    async def start(client: Client) -> Run[Any]:
+        return await client.replace(call, key=key, overlap=overlap.value, delay=seconds, at=when)
+
+    return run_loop(_start(app, url, start, wait=wait, as_json=as_json))
+
+
+async def _start(app: App, url: str | None, start: Any, *, wait: bool, as_json: bool) -> int:
+    async with app.connect(url) as client:
+        run = await start(client)
+        said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "accepted": run.accepted}
+        if not wait:
+            print_json(said) if as_json else print_fields(said)
+            return Exit.OK
+        if not as_json:
+            print_fields(said)
+        return await _wait_for(run, said, timeout=None, as_json=as_json)
+
+
+def result(
+    key: o.Key,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="Wait at most so long (then exit 3).", show_default=False),
+    ] = None,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Wait for a key's current run and print its result; exit 1 unless it succeeds."""
+    the_app = o.app_for(namespace, app)
+    encode_key(key)
+    seconds = duration(timeout, "--timeout")
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            run = await _existing(client, key)
+            said = {"key": key, "generation": run.generation, "run_id": run.run_id}
+            return await _wait_for(run, said, timeout=seconds, as_json=as_json)
+
+    return run_loop(main())
+
+
+async def _existing(client: Client, key: str) -> Run[Any]:
+    if await client.status(key) is None:
+        raise NotFound(f"there is no key {key!r} in namespace {client.app.namespace!r}")
+    return await client.run(key)
+
+
+async def _wait_for(run: Run[Any], said: dict[str, Any], *, timeout: float | None, as_json: bool) -> int:
+    """Print how a run ended; a run that did not succeed is the command's own failure, told on standard error as well."""
+    try:
+        value = msgspec.to_builtins(await run.result(timeout))
+    except TimeoutError as error:
+        raise TimeoutError(f"the run of {run.key!r} is not over after {timeout:g} s") from error
+    except (RunFailed, RunCancelled, RunSuperseded) as error:
+        if as_json:
+            print_json(said | _ending(error))
+        complain(str(error))
+        return Exit.FAILED
+    if as_json:
+        print_json(said | {"outcome": "succeeded", "result": value})
+    else:
+        print_value(value)
+    return Exit.OK
+
+
+def _ending(error: TenureError) -> dict[str, Any]:
+    match error:
+        case RunFailed():
+            return {
+                "outcome": "failed",
+                "error_type": error.error_type,
+                "message": error.message,
+                "traceback": error.traceback,
+            }
+        case RunCancelled():
+            return {"outcome": "cancelled", "reason": error.reason}
+        case RunSuperseded():
+            return {"outcome": "superseded", "by_generation": error.by_generation}
+        case _:
+            return {"outcome": "unknown", "message": str(error)}
+
+
+def cancel(
+    key: o.Key,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN_ID", help="Cancel exactly this run, or nothing.", show_default=False),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the outcome.", show_default=False)] = "",
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Cancel a key's run: cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2)."""
+    the_app = o.app_for(namespace, app)
+    encode_key(key)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            done = await client.cancel(key, run_id=run, reason=reason)
+        fields = msgspec.to_builtins(done)
+        if done.outcome == "not_found":
+            if as_json:
+                print_json(fields)
+            raise NotFound(f"there is no key {key!r} in namespace {the_app.namespace!r}")
+        print_json(fields) if as_json else print_fields(fields)
+        return Exit.OK
+
+    return run_loop(main())

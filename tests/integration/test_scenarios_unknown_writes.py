@@ -1,0 +1,394 @@
+"""Scenario 40 and its kind: every write whose answer is lost, cut or late, through a proxy that does it to exactly that write.
+
+"Wrong last sequence" may be my own write. Whoever wrote it recognises it, and nobody else; else it is OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client, Context, OutcomeUnknown, Retry, Snooze, Unavailable
+from tests.conftest import Workers
+from tests.proxy import Fault, Matches, Proxy, Publish
+from tests.support import FAST, wait_until
+
+HASTY = replace(FAST, request_timeout_seconds=0.3, patience_seconds=0.8)
+"""For clients that are to give up."""
+
+
+@pytest.fixture
+async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
+    async with Proxy(nats_server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(proxy: Proxy) -> Workers:
+    """Workers behind the proxy."""
+    return Workers(proxy.url)
+
+
+def record(app: App, key: str, state: str) -> Matches:
+    """Writes of ``key``'s record that put it into phase ``state``."""
+    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
+
+
+def wake_up(app: App, key: str) -> Matches:
+    return lambda p: p.subject.startswith(app.names.work_prefix) and f".{key}." in p.subject
+
+
+class Counted:
+    """An actor that counts its bodies."""
+
+    def __init__(self, app: App, **options: Any) -> None:
+        self.bodies: list[tuple[int, int]] = []
+        self.failures: list[int] = []
+        options.setdefault("retry", Retry(max_attempts=3, initial=0.05))
+
+        @app.actor(name="counted", **options)
+        async def counted(ctx: Context, ends: str = "return") -> str:
+            self.bodies.append((ctx.generation, ctx.attempt))
+            self.failures.append(ctx.failures)
+            if ends == "raise" and len(self.bodies) == 1:
+                raise RuntimeError
+            if ends == "snooze" and len(self.bodies) == 1:
+                raise Snooze(0.01)
+            if ends == "stop":
+                await asyncio.Event().wait()
+            return f"by attempt {ctx.attempt}"
+
+        self.actor = counted
+
+
+FAULTS = ["lose_answer", "cut_answer", "hold", "lose"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_worker_recognises_its_own_claim_and_runs_once(
+    fault: str, app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """Server committed the claim, worker never heard: its repeat is refused "wrong last sequence", by its own first write.
+
+    Taken for somebody else's it would be busy for ever, or claimed again as attempt 2. ``hold``: the repeat wins and the first
+    copy arrives after it.
+    """
+    counted = Counted(app)
+    async with behind.run(app) as running:
+        planned: Fault = getattr(proxy, fault)(record(app, "k", "running"))
+        run = await client.submit(counted.actor.call(), key="k")
+        assert await run.result(timeout=10) == "by attempt 1"
+        await proxy.release(planned)
+    status = await run.status()
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1)]
+    assert counted.failures == [0]
+    assert status is not None
+    assert (status.phase, status.attempt, status.failures) == ("succeeded", 1, 0)
+    assert running.worker.metrics.claims["counted", "won"] == 1
+    assert running.worker.metrics.outcomes["counted", "succeeded"] == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("ends", ["return", "raise", "snooze"])
+async def test_a_worker_recognises_its_own_outcome(
+    fault: str, ends: str, app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """Server stored the outcome, worker never heard: the refusal of its repeat is not "superseded".
+
+    The wake-up of a retry follows although one is stored: that one is the message in hand, about to be acknowledged.
+    """
+    state, did, failures = {
+        "return": ("succeeded", "succeeded", [0]),
+        "raise": ("waiting", "retried", [0, 1]),
+        "snooze": ("waiting", "snoozed", [0, 0]),
+    }[ends]
+    bodies = len(failures)
+    counted = Counted(app)
+    async with behind.run(app) as running:
+        state_of = record(app, "k", state)
+
+        def outcome(publish: Publish) -> bool:
+            return state_of(publish) and publish.says('"attempt":1')
+
+        planned: Fault = getattr(proxy, fault)(outcome)
+        run = await client.submit(counted.actor.call(ends), key="k")
+        assert await run.result(timeout=10) == f"by attempt {bodies}"
+        await proxy.release(planned)
+        metrics = running.worker.metrics
+        await wait_until(lambda: metrics.outcomes["counted", "succeeded"] == 1, description="the outcome is counted")
+    status = await run.status()
+    assert len(planned.hits) == 1
+    assert counted.failures == failures
+    assert status is not None
+    assert status.phase == "succeeded"
+    assert metrics.outcomes["counted", did] == 1
+    assert not any(metrics.superseded.values())
+    assert not any(metrics.fenced.values())
+
+
+async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
+    app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """Generation 1's outcome is stored, its answer lost; generation 2 is submitted over it before the worker reads [23]."""
+    counted = Counted(app)
+    async with behind.run(app, concurrency=1) as running:
+        metrics = running.worker.metrics
+        planned = proxy.lose_answer(record(app, "k", "succeeded"))
+        first = await client.submit(counted.actor.call(), key="k")
+        await planned.done.wait()
+        second = await client.submit(counted.actor.call(), key="k")
+        assert second.generation == 2
+        assert await second.result(timeout=10) == "by attempt 1"
+        await wait_until(lambda: metrics.outcomes["counted", "succeeded"] == 2, description="both are counted")
+    assert first.run_id != second.run_id
+    assert counted.bodies == [(1, 1), (2, 1)]
+    assert not any(metrics.superseded.values())
+
+
+async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
+    app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """Outcome and successor are one write, whose answer is lost: one successor, due a period later, and nobody superseded."""
+    counted = Counted(app, every=0.4)
+    async with behind.run(app) as running:
+        metrics = running.worker.metrics
+        planned = proxy.lose_answer(record(app, "k", "waiting"))
+        await client.submit(counted.actor.call(), key="k")
+        await wait_until(lambda: len(counted.bodies) == 3, description="three ticks")
+        await client.cancel("k")
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1), (2, 1), (3, 1)]
+    assert not any(metrics.superseded.values())
+    assert metrics.outcomes["counted", "rescheduled"] >= 2
+
+
+async def test_a_drained_worker_recognises_its_own_hand_back(
+    app: App, client: Client, behind: Workers, workers: Workers, proxy: Proxy
+):
+    """The hand-back is stored, its answer lost: the run waits, uncounted, and the next worker runs it."""
+    app.config = replace(FAST, drain_seconds=0.05)
+    stopped = Counted(app)
+    async with behind.run(app) as running:
+        run = await client.submit(stopped.actor.call("stop"), key="k")
+        await wait_until(lambda: stopped.bodies, description="the body runs")
+        planned = proxy.lose_answer(record(app, "k", "waiting"))
+        await running.stop()
+    assert len(planned.hits) == 1
+    assert running.worker.metrics.outcomes["counted", "handed_back"] == 1
+    status = await run.status()
+    assert status is not None
+    assert (status.phase, status.attempt, status.failures) == ("queued", 1, 0)
+    async with workers.run(app):
+        await wait_until(lambda: len(stopped.bodies) == 2, description="it runs again")
+        await client.cancel("k")
+    assert stopped.failures == [0, 0]
+
+
+async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
+    app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """The one confirm of a superseded body is lost on its way: repeated, else the waiting generation waits for its grace [20]."""
+    counted = Counted(app, grace=60.0)
+    async with behind.run(app):
+        await client.submit(counted.actor.call("stop"), key="k")
+        await wait_until(lambda: counted.bodies, description="the first body runs")
+        lost = proxy.lose(lambda p: record(app, "k", "waiting")(p) and not p.says('"previous"'))
+        second = await client.replace(counted.actor.call(), key="k")
+        assert await second.result(timeout=10) == "by attempt 1"
+    assert len(lost.hits) == 1
+    assert counted.bodies == [(1, 1), (2, 1)]
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_submit_whose_answer_is_lost_runs_once_and_knows_it(
+    fault: str, app: App, workers: Workers, proxy: Proxy
+):
+    """Server stored the create, client never heard; one run id per submit, so its repeat finds itself: accepted, generation 1."""
+    counted = Counted(app)
+    async with workers.run(app), app.connect(proxy.url) as client:
+        planned: Fault = getattr(proxy, fault)(record(app, "k", "waiting"))
+        run = await client.submit(counted.actor.call(), key="k")
+        await proxy.release(planned)
+        assert (run.accepted, run.generation) == (True, 1)
+        assert await run.result(timeout=10) == "by attempt 1"
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_wake_up_whose_answer_is_lost_is_a_copy_too_many_and_no_second_run(
+    fault: str, app: App, workers: Workers, proxy: Proxy
+):
+    """The wake-up is stored twice, or its first copy arrives long after the run has ended: the record decides."""
+    counted = Counted(app)
+    async with workers.run(app) as running, app.connect(proxy.url) as client:
+        planned: Fault = getattr(proxy, fault)(wake_up(app, "k"))
+        run = await client.submit(counted.actor.call(), key="k")
+        assert await run.result(timeout=10) == "by attempt 1"
+        await proxy.release(planned)
+        await wait_until(lambda: depth_is_zero(running.worker.stores), description="every copy is acknowledged")
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1)]
+
+
+async def depth_is_zero(stores: Any) -> bool:
+    info = await stores.conn.api(f"STREAM.INFO.{stores.names.work_stream}", {})
+    return bool(info["state"]["messages"] == 0)
+
+
+async def test_a_submit_finds_itself_although_its_run_has_long_ended(app: App, workers: Workers, proxy: Proxy):
+    """Stored, run and finished before the client's repeat is refused: still accepted, still this run, never a second one [8]."""
+    counted = Counted(app)
+    async with workers.run(app), app.connect(proxy.url) as client:
+        planned = proxy.lose_answer(record(app, "k", "waiting"))
+        stored = asyncio.create_task(client.submit(counted.actor.call(), key="k"))
+        await planned.done.wait()
+        async with app.connect(workers.url) as other:
+            joined = await other.submit(counted.actor.call(), key="k")
+            await other.stores.work.wake(
+                *(await _stored(other, "k")), other.now(), other.stores.runs.patience()
+            )  # as a supervisor's sweep would
+            assert joined.accepted is False
+            assert await joined.result(timeout=10) == "by attempt 1"
+        run = await stored
+        assert (run.accepted, run.run_id) == (True, joined.run_id)
+        assert await run.result(timeout=5) == "by attempt 1"
+    assert counted.bodies == [(1, 1)]
+
+
+async def _stored(client: Client, key: str) -> tuple[Any, bytes, int]:
+    found = await client.stores.runs.read(key)
+    return found.record, b"", found.revision
+
+
+@pytest.mark.parametrize("how", ["submit", "replace"])
+async def test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown(how: str, app: App, proxy: Proxy):
+    """Answer lost, and the key has been replaced twice since: repeating it would supersede a newer wish by an older one [14]."""
+    app.config = FAST
+    counted = Counted(app)
+    async with app.connect(proxy.url) as client, app.connect(url_of(proxy)) as other:
+        planned = proxy.lose_answer(record(app, "k", "waiting"))
+        write = getattr(client, how)
+        asked = asyncio.create_task(write(counted.actor.call(), key="k"))
+        await planned.done.wait()
+        for _ in range(2):
+            newest = await other.replace(counted.actor.call(), key="k")
+        with pytest.raises(OutcomeUnknown) as caught:
+            await asked
+        status = await other.status("k")
+    assert caught.value.key == "k"
+    assert caught.value.run_id not in (None, newest.run_id)
+    assert status is not None
+    assert (status.run_id, status.generation) == (newest.run_id, 3)
+
+
+def url_of(proxy: Proxy) -> str:
+    """The server behind a proxy."""
+    host, port = proxy.upstream
+    return f"nats://{host}:{port}"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App, client: Client, proxy: Proxy):
+    """Server stored the cancel, client never heard: "finished" would be wrong, it was this cancel that ended it."""
+    counted = Counted(app)
+    async with app.connect(proxy.url) as canceller:
+        run = await client.submit(counted.actor.call(), key="k", delay=60)
+        planned: Fault = getattr(proxy, fault)(record(app, "k", "cancelled"))
+        cancelled = await canceller.cancel("k", reason="why")
+        await proxy.release(planned)
+    status = await run.status()
+    assert (cancelled.outcome, cancelled.run_id) == ("cancelled", run.run_id)
+    assert status is not None
+    assert (status.phase, status.reason) == ("cancelled", "why")
+
+
+async def test_a_cancel_of_unknown_fate_never_hits_the_next_run(app: App, client: Client, proxy: Proxy):
+    """Cancel of run 1 is held, the key is purged and submitted anew, the cancel is repeated and arrives late: run 2 lives [10]."""
+    counted = Counted(app)
+    first = await client.submit(counted.actor.call(), key="k", delay=60)
+    async with app.connect(proxy.url) as canceller:
+        held = proxy.hold(record(app, "k", "cancelled"))
+        cancelling = asyncio.create_task(canceller.cancel("k"))
+        await held.done.wait()
+        assert await client.purge("k")
+        second = await client.submit(counted.actor.call(), key="k", delay=60)
+        cancelled = await cancelling
+        await proxy.release(held)
+    status = await second.status()
+    assert (cancelled.outcome, cancelled.run_id) == ("finished", first.run_id)
+    assert second.generation == 1
+    assert status is not None
+    assert status.phase == "scheduled"
+
+
+async def test_a_create_that_arrives_after_its_key_was_purged_is_refused(
+    app: App, client: Client, workers: Workers, proxy: Proxy
+):
+    """Create held, client gives up; the key is submitted, runs and is purged; then the old create (expects 0) arrives [8]."""
+    counted = Counted(app)
+    hasty = App(app.namespace, config=HASTY)
+    async with workers.run(app), hasty.connect(proxy.url) as gives_up:
+        held = proxy.hold(record(app, "k", "waiting"), times=1_000)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await gives_up.submit(counted.actor.call(), key="k")
+        run = await client.submit(counted.actor.call(), key="k")
+        await run.result(timeout=10)
+        await client.purge("k")
+        await proxy.release(held)
+        assert await client.status("k") is None
+    assert (caught.value.key, len(counted.bodies)) == ("k", 1)
+    assert len(held.hits) > 1
+
+
+async def test_a_write_that_surely_did_not_happen_is_unavailable(app: App, proxy: Proxy):
+    """No connection at all: nothing was sent, so the caller may simply try again."""
+    counted = Counted(app)
+    hasty = App(app.namespace, config=HASTY)
+    async with hasty.connect(proxy.url) as client:
+        await proxy.take_down()
+        await wait_until(lambda: not client.stores.conn.is_connected, description="the client has noticed")
+        with pytest.raises(Unavailable):
+            await client.submit(counted.actor.call(), key="k")
+        await proxy.bring_up()
+        await wait_until(lambda: client.stores.conn.is_connected, description="the client is back")
+        assert await client.status("k") is None
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+def session_write(app: App) -> Matches:
+    return lambda p: p.subject.startswith(app.names.sessions_prefix + "session.")
+
+
+@pytest.mark.parametrize("fault", ["lose_answer", "cut_answer", "lose"])
+@pytest.mark.parametrize("which", ["create", "renewal"])
+async def test_a_session_survives_lost_answers_to_its_own_writes(
+    fault: str, which: str, app: App, client: Client, behind: Workers, proxy: Proxy
+):
+    """The next renewal is refused by the one whose answer was lost: that is read, and is no reason to drop a live session [18]."""
+    counted = Counted(app)
+    plan: Callable[[], Fault] = lambda: getattr(proxy, fault)(session_write(app))  # noqa: E731 - said twice below
+    planned = plan() if which == "create" else None
+    async with behind.run(app) as running:
+        session = running.worker.lease.id
+        planned = planned or plan()
+        await asyncio.wait_for(planned.done.wait(), 5)
+        trusted = running.worker.lease.trusted_until_epoch
+        await wait_until(
+            lambda: running.worker.lease.trusted_until_epoch > trusted + 0.5, description="renewals are confirmed again"
+        )
+        run = await client.submit(counted.actor.call(), key="k")
+        assert await run.result(timeout=5) == "by attempt 1"
+        assert running.worker.lease.id == session
+        assert running.worker.lease.trusted
+        assert running.worker.metrics.errors["lease"] == 0

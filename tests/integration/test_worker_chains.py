@@ -1,0 +1,166 @@
+"""What a run leaves behind with its outcome: spawned runs and successors, exactly once, or none at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tenure import App, Client, Context, Fail, Retry, RunCancelled, RunFailed, RunSuperseded
+from tests.conftest import Workers
+from tests.support import wait_until
+
+
+async def test_spawned_runs_start_exactly_once_with_the_outcome(app: App, client: Client, workers: Workers) -> None:
+    """The body spawns in a first attempt that fails and in a second that succeeds: only the second's count, each once.
+
+    With a key, without one, with a delay, and over a key that is live already: that run is kept.
+    """
+    ran: Counter[str] = Counter()
+
+    @app.actor
+    async def child(ctx: Context, name: str) -> None:
+        ran[name] += 1
+
+    @app.actor(retry=Retry(max_attempts=2, initial=0.01))
+    async def parent(ctx: Context) -> None:
+        ctx.spawn(child.call(f"keyed {ctx.attempt}"), key="child")
+        ctx.spawn(child.call(f"anonymous {ctx.attempt}"))
+        ctx.spawn(child.call(f"delayed {ctx.attempt}"), key="delayed", delay=0.3)
+        ctx.spawn(child.call(f"joined {ctx.attempt}"), key="live")
+        await asyncio.sleep(0.05)  # body: what it spawned must wait for its end
+        assert not ran
+        if ctx.attempt == 1:
+            raise ValueError("once")
+
+    live = await client.submit(child.call("live"), key="live", delay=1.0)
+    async with workers.run(app):
+        run = await client.submit(parent.call(), key="parent")
+        await run.result(5)
+        await wait_until(lambda: ran["delayed 2"], description="the delayed child runs")
+        status = await client.status("live")
+        assert status is not None
+        assert (status.run_id, status.phase) == (live.run_id, "scheduled")
+        await live.result(5)
+
+        async def settled() -> bool:
+            found = await client.stores.runs.read("parent")
+            return found.record is not None and not found.record.outbox
+
+        await wait_until(settled, description="the parent's outbox is empty")
+    assert ran == {"keyed 2": 1, "anonymous 2": 1, "delayed 2": 1, "live": 1}
+
+
+@pytest.mark.parametrize("ending", ["fails", "cancelled", "superseded"])
+async def test_a_run_that_does_not_succeed_spawns_nothing(
+    app: App, client: Client, workers: Workers, ending: str
+) -> None:
+    """The body spawns, then fails for good, or is cancelled, or is replaced; in the last two it returns as if nothing were."""
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    @app.actor
+    async def child() -> None: ...
+
+    @app.actor
+    async def parent(ctx: Context) -> None:
+        ctx.spawn(child.call(), key="child")
+        started.set()
+        if ending == "fails":
+            raise Fail(ending)
+        await ctx.stopping.wait()
+
+    @app.actor
+    async def other() -> str:
+        ended.set()
+        return "other"
+
+    async with workers.run(app) as running:
+        run = await client.submit(parent.call(), key="parent")
+        await wait_until(started.is_set, description="the body runs")
+        if ending == "fails":
+            with pytest.raises(RunFailed):
+                await run.result(5)
+        elif ending == "cancelled":
+            await run.cancel()
+            with pytest.raises(RunCancelled):
+                await run.result(5)
+        else:
+            replaced = await client.replace(other.call(), key="parent")
+            assert await replaced.result(5) == "other"
+            with pytest.raises(RunSuperseded):
+                await run.result(1)
+        await wait_until(lambda: not len(running.worker.table), description="nothing is in hand")
+    assert await client.status("child") is None
+
+
+async def test_reschedule_starts_a_successor_with_the_outcome(app: App, client: Client, workers: Workers) -> None:
+    """Three generations by ``reschedule``: the same call after a delay, another call at once, then a final failure that has one too."""
+    seen: list[tuple[int, str, int]] = []
+
+    @app.actor(retry=Retry(max_attempts=2, initial=0.01))
+    async def step(ctx: Context, name: str) -> str:
+        seen.append((ctx.generation, name, ctx.attempt))
+        if ctx.generation == 1:
+            ctx.reschedule(delay=60)
+            ctx.reschedule(delay=0.1)  # the last one counts
+        if ctx.generation == 2:
+            ctx.reschedule(call=step.call("second"))
+        if ctx.generation == 3:
+            ctx.reschedule(call=step.call("third"))
+            raise ValueError("twice")
+        return name
+
+    async with workers.run(app) as running:
+        run = await client.submit(step.call("first"), key="k")
+        assert await run.result(5) == "first"
+        await wait_until(lambda: len(seen) == 5, description="the last generation")
+
+        async def over() -> bool:
+            status = await client.status("k")
+            return status is not None and status.is_over
+
+        await wait_until(over, description="the chain ends")
+        outcomes = {what: n for (_, what), n in running.worker.metrics.outcomes.items() if n}
+    assert seen == [(1, "first", 1), (2, "first", 1), (3, "second", 1), (3, "second", 2), (4, "third", 1)]
+    assert outcomes == {"rescheduled": 2, "retried": 1, "failed": 1, "succeeded": 1}
+
+
+async def test_a_perpetual_key_keeps_its_phase_whatever_its_runs_take(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """posthog#42607. Every 0.3 s; runs of up to 0.4 s, one that fails and is retried, one that fails for good: the ticks stay on one grid."""
+    every = 0.3
+    seen: list[tuple[int, int]] = []
+
+    @app.actor(every=every, retry=Retry(max_attempts=2, initial=0.05))
+    async def tick(ctx: Context) -> None:
+        seen.append((ctx.generation, ctx.attempt))
+        if ctx.generation == 2:
+            await asyncio.sleep(0.4)  # body: longer than the interval
+        if (ctx.generation == 3 and ctx.attempt == 1) or ctx.generation == 4:
+            raise ValueError("now and then")
+
+    ticks: dict[int, float] = {}
+
+    async def look() -> bool:
+        found = await client.stores.runs.read("k")
+        assert found.record is not None
+        ticks[found.record.generation] = found.record.tick
+        return found.record.generation == 6
+
+    async with workers.run(app):
+        await client.submit(tick.call(), key="k")
+        await wait_until(look, description="the sixth generation")
+        out = await client.cancel("k")
+        assert out.outcome in {"cancelled", "stopping"}
+
+        async def ended() -> bool:
+            status = await client.status("k")
+            return status is not None and status.phase == "cancelled"
+
+        await wait_until(ended, description="the chain has ended")
+    assert [generation for generation, _ in seen[:8]][:7] == [1, 2, 3, 3, 4, 4, 5]
+    steps = [(ticks[n] - ticks[1]) / every for n in sorted(ticks)]
+    assert all(abs(step - round(step)) < 1e-6 for step in steps), steps
+    assert [round(step) for step in steps[:4]] == [0, 1, 3, 4]
