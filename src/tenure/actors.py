@@ -85,7 +85,7 @@ class Actor(Generic[Full, Args, Out, Res]):
         self.task = task
         self.__doc__ = function.__doc__
         self.__name__ = name
-        self.__module__ = function.__module__
+        self.__module__ = getattr(function, "__module__", "")
         signature = _signature(function, scope)
         parameters = list(signature.parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0].annotation)

@@ -1,4 +1,4 @@
-"""Scenarios 6, 8, 9 and 10: a cancel is final, stores nothing where there is nothing, is obeyed by a full worker, and frees the key."""
+"""Scenarios 6, 8, 9 and 10: a cancel is final, stores nothing for nothing, is obeyed by a full worker, and frees the key."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ ENDINGS = ["obeys", "returns", "raises", "fails for good", "snoozes", "wants a s
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_scenario_06_a_cancel_is_not_a_timeout(
-    app: App, client: Client, workers: Workers, ending: str
-) -> None:
+async def test_scenario_06_a_cancel_is_not_a_timeout(app: App, client: Client, workers: Workers, ending: str) -> None:
     """docket#296. Timeout 60 s, three attempts; cancelled while it runs, whatever the body makes of its ``CancelledError``."""
     reasons: list[str | None] = []
     attempts: list[int] = []
@@ -75,9 +73,7 @@ async def idle(client: Client, queue: str) -> None:
     await wait_until(empty, description=f"queue {queue} is empty")
 
 
-async def test_scenario_08_cancelling_an_absent_key_stores_nothing(
-    app: App, client: Client, workers: Workers
-) -> None:
+async def test_scenario_08_cancelling_an_absent_key_stores_nothing(app: App, client: Client, workers: Workers) -> None:
     """arq#485. Cancel a key that nobody has submitted, twice and by run id; then submit it: it runs."""
 
     @app.actor
@@ -96,7 +92,7 @@ async def test_scenario_08_cancelling_an_absent_key_stores_nothing(
 async def test_scenario_09_a_full_worker_still_obeys_a_cancel(
     app: App, client: Client, workers: Workers, kind: str
 ) -> None:
-    """arq#290. Concurrency 1: the slot is taken by the very run that is cancelled, and more work waits. Obeyed in under a second."""
+    """arq#290. Concurrency 1: the run that is cancelled has the only slot, and more work waits. Obeyed in under a second."""
     loop = asyncio.get_running_loop()
     times: dict[str, float] = {}
     started = asyncio.Event()

@@ -79,8 +79,10 @@ async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namesp
 
 
 async def test_scenario_16_longer_than_ack_wait_gives_one_run(namespace: str, workers: Workers) -> None:
-    """celery#3270, taskiq-nats#16. Three workers, ``ack_wait`` 1 s: an async and a plain run of 4 s, a run delayed by 3.5 s
-    (a timer at the server) and one by 1.8 s (its message lies with the consumer). One run each, and no redelivery at all.
+    """celery#3270, taskiq-nats#16. Three workers, ``ack_wait`` 1 s: an async and a plain run of 4 s, two delayed runs.
+
+    One is delayed by 3.5 s (a timer at the server), one by 1.8 s (its message lies with the consumer). One run each; and what
+    runs is not even delivered again.
     """
     app = App(namespace, config=SHORT_LEASE)
     started: list[str] = []

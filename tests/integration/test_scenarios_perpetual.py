@@ -100,7 +100,9 @@ async def test_scenario_01_a_replaced_monitor_goes_on_with_its_new_interval(
         replaced = await client.replace(check.call(new, interval=0.05), key="watch", overlap="parallel")
         assert (await replaced.result(5)).target == new
         hanging.set()
-        await wait_until(lambda: running.worker.metrics.superseded["check", "reschedule"], description="old end refused")
+        await wait_until(
+            lambda: running.worker.metrics.superseded["check", "reschedule"], description="old end refused"
+        )
         await wait_until(lambda: len(targets) > 5, description="more checks")
         status = await client.status("watch")
 

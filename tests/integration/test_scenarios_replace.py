@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tenure import App, Client, Context, RunSuperseded, TenureError
-from tenure.core.records import Record
+from tenure import App, Client, Context, RunSuperseded
+from tenure.core.records import encode
 from tenure.nats.runs import Found
 from tests.conftest import Workers
 from tests.support import wait_until
@@ -22,7 +22,10 @@ def superseded(counts: dict[tuple[str, str], int]) -> int:
 async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_generation_1(
     app: App, client: Client, workers: Workers, overlap: str
 ) -> None:
-    """docket 0.27. A running plain task is replaced and both handles are awaited; the old body returns while the new one waits or runs."""
+    """As in docket 0.27: a running plain task is replaced and both handles are awaited.
+
+    The old body returns while the new one waits for it (stop, wait) or runs beside it (parallel).
+    """
     gates = {"first": asyncio.Event(), "second": asyncio.Event()}
     running: list[str] = []
 
@@ -61,7 +64,7 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
 
 
 async def test_scenario_04_a_purge_does_not_restart_generations(app: App, client: Client, workers: Workers) -> None:
-    """docket 0.27. The messages of generations 1 to 3 are pending when the key is purged and submitted anew; then a worker starts.
+    """As in docket 0.27: messages of generations 1 to 3 are pending when the key is purged and submitted anew; a worker starts.
 
     The new life is at generation 1 again, so the old messages name a generation that will come up: their run ids do not.
     """
@@ -97,7 +100,7 @@ async def test_scenario_04_a_purge_does_not_restart_generations(app: App, client
 async def test_scenario_04_an_expired_record_does_not_restart_generations(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """docket 0.27. A key's record ends at generation 3 and expires with a message of that run still pending; the key is submitted anew."""
+    """As in docket 0.27: a record expires with a message of its generation 3 still pending; the key is submitted anew."""
     ran: list[str] = []
 
     @app.actor(result_ttl=1.0)
@@ -133,20 +136,16 @@ async def test_scenario_04_an_expired_record_does_not_restart_generations(
 
 async def wake_again(client: Client, found: Found) -> None:
     """Store another copy of the wake-up of a record as it was: what a repair or a redelivery leaves behind."""
-    record: Record | None = found.record
-    if record is None:
-        raise TenureError("there was no record")
+    assert found.record is not None
     stores = client.stores
-    from tenure.core.records import encode
-
-    await stores.work.wake(record, encode(record), found.revision, client.now(), stores.runs.patience())
+    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())
 
 
 @pytest.mark.parametrize("pace", ["at once", "one by one"])
 async def test_scenario_05_replacing_five_times_stops_each_body_before_the_next(
     app: App, client: Client, workers: Workers, pace: str
 ) -> None:
-    """docket 0.27. Overlap ``stop``, two workers, bodies that need a moment to stop: never two at once, and the last one wins.
+    """As in docket 0.27. Overlap ``stop``, two workers, bodies that need a moment to stop: never two at once; the last one wins.
 
     At once: five replaces in a row while the first body runs. One by one: each when the body before runs.
     """
@@ -186,7 +185,7 @@ async def test_scenario_05_replacing_five_times_stops_each_body_before_the_next(
 async def test_scenario_05_replacing_five_times_in_parallel_gives_five_bodies_and_one_outcome(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """docket 0.27. Overlap ``parallel``: five bodies side by side; the newest returns in their middle, and only its value counts."""
+    """As in docket 0.27. Overlap ``parallel``: five bodies at once; the newest returns in their middle; only its value counts."""
     gates = [asyncio.Event() for _ in range(5)]
     started: list[int] = []
 
@@ -205,13 +204,17 @@ async def test_scenario_05_replacing_five_times_in_parallel_gives_five_bodies_an
 
         def ended(metric: str) -> int:
             return sum(
-                n for w in (one, other) for (actor, _), n in getattr(w.worker.metrics, metric).items() if actor == "work"
+                n
+                for w in (one, other)
+                for (actor, _), n in getattr(w.worker.metrics, metric).items()
+                if actor == "work"
             )
 
         for place, number in enumerate((1, 3, 4, 0, 2), 1):
             gates[number].set()
             await wait_until(
-                lambda place=place: ended("superseded") + ended("outcomes") == place, description=f"body {number} ends"
+                lambda: ended("superseded") + ended("outcomes") == place,  # noqa: B023  (awaited before the next)
+                description=f"body {number} ends",
             )
         assert (ended("outcomes"), ended("superseded")) == (1, 4)
         assert await runs[4].result(1) == 4

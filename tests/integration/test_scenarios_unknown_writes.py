@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,8 +18,15 @@ from tests.conftest import Workers
 from tests.proxy import Fault, Matches, Proxy, Publish
 from tests.support import FAST, wait_until
 
-HASTY = replace(FAST, request_timeout_seconds=0.3, patience_seconds=0.8)
+QUICK = replace(FAST, request_timeout_seconds=0.3)
+"""An answer is missed soon."""
+HASTY = replace(QUICK, patience_seconds=0.8)
 """For clients that are to give up."""
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    return App(namespace, config=QUICK)
 
 
 @pytest.fixture
@@ -27,10 +35,16 @@ async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
         yield proxy
 
 
+@dataclass
+class Behind(Workers):
+    """Workers behind a proxy."""
+
+    proxy: Proxy = field(kw_only=True)
+
+
 @pytest.fixture
-def behind(proxy: Proxy) -> Workers:
-    """Workers behind the proxy."""
-    return Workers(proxy.url)
+def behind(proxy: Proxy) -> Behind:
+    return Behind(proxy.url, proxy=proxy)
 
 
 def record(app: App, key: str, state: str) -> Matches:
@@ -70,7 +84,7 @@ FAULTS = ["lose_answer", "cut_answer", "hold", "lose"]
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_worker_recognises_its_own_claim_and_runs_once(
-    fault: str, app: App, client: Client, behind: Workers, proxy: Proxy
+    fault: str, app: App, client: Client, behind: Behind, proxy: Proxy
 ):
     """Server committed the claim, worker never heard: its repeat is refused "wrong last sequence", by its own first write.
 
@@ -95,9 +109,7 @@ async def test_a_worker_recognises_its_own_claim_and_runs_once(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("ends", ["return", "raise", "snooze"])
-async def test_a_worker_recognises_its_own_outcome(
-    fault: str, ends: str, app: App, client: Client, behind: Workers, proxy: Proxy
-):
+async def test_a_worker_recognises_its_own_outcome(fault: str, ends: str, app: App, client: Client, behind: Behind):
     """Server stored the outcome, worker never heard: the refusal of its repeat is not "superseded".
 
     The wake-up of a retry follows although one is stored: that one is the message in hand, about to be acknowledged.
@@ -115,10 +127,10 @@ async def test_a_worker_recognises_its_own_outcome(
         def outcome(publish: Publish) -> bool:
             return state_of(publish) and publish.says('"attempt":1')
 
-        planned: Fault = getattr(proxy, fault)(outcome)
+        planned: Fault = getattr(behind.proxy, fault)(outcome)
         run = await client.submit(counted.actor.call(ends), key="k")
         assert await run.result(timeout=10) == f"by attempt {bodies}"
-        await proxy.release(planned)
+        await behind.proxy.release(planned)
         metrics = running.worker.metrics
         await wait_until(lambda: metrics.outcomes["counted", "succeeded"] == 1, description="the outcome is counted")
     status = await run.status()
@@ -132,7 +144,7 @@ async def test_a_worker_recognises_its_own_outcome(
 
 
 async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
-    app: App, client: Client, behind: Workers, proxy: Proxy
+    app: App, client: Client, behind: Behind, proxy: Proxy
 ):
     """Generation 1's outcome is stored, its answer lost; generation 2 is submitted over it before the worker reads [23]."""
     counted = Counted(app)
@@ -151,7 +163,7 @@ async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
 
 
 async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
-    app: App, client: Client, behind: Workers, proxy: Proxy
+    app: App, client: Client, behind: Behind, proxy: Proxy
 ):
     """Outcome and successor are one write, whose answer is lost: one successor, due a period later, and nobody superseded."""
     counted = Counted(app, every=0.4)
@@ -168,10 +180,10 @@ async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
 
 
 async def test_a_drained_worker_recognises_its_own_hand_back(
-    app: App, client: Client, behind: Workers, workers: Workers, proxy: Proxy
+    app: App, client: Client, behind: Behind, workers: Workers, proxy: Proxy
 ):
     """The hand-back is stored, its answer lost: the run waits, uncounted, and the next worker runs it."""
-    app.config = replace(FAST, drain_seconds=0.05)
+    app.config = replace(QUICK, drain_seconds=0.05)
     stopped = Counted(app)
     async with behind.run(app) as running:
         run = await client.submit(stopped.actor.call("stop"), key="k")
@@ -190,7 +202,7 @@ async def test_a_drained_worker_recognises_its_own_hand_back(
 
 
 async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
-    app: App, client: Client, behind: Workers, proxy: Proxy
+    app: App, client: Client, behind: Behind, proxy: Proxy
 ):
     """The one confirm of a superseded body is lost on its way: repeated, else the waiting generation waits for its grace [20]."""
     counted = Counted(app, grace=60.0)
@@ -272,7 +284,6 @@ async def _stored(client: Client, key: str) -> tuple[Any, bytes, int]:
 @pytest.mark.parametrize("how", ["submit", "replace"])
 async def test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown(how: str, app: App, proxy: Proxy):
     """Answer lost, and the key has been replaced twice since: repeating it would supersede a newer wish by an older one [14]."""
-    app.config = FAST
     counted = Counted(app)
     async with app.connect(proxy.url) as client, app.connect(url_of(proxy)) as other:
         planned = proxy.lose_answer(record(app, "k", "waiting"))
@@ -373,11 +384,11 @@ def session_write(app: App) -> Matches:
 @pytest.mark.parametrize("fault", ["lose_answer", "cut_answer", "lose"])
 @pytest.mark.parametrize("which", ["create", "renewal"])
 async def test_a_session_survives_lost_answers_to_its_own_writes(
-    fault: str, which: str, app: App, client: Client, behind: Workers, proxy: Proxy
+    fault: str, which: str, app: App, client: Client, behind: Behind
 ):
     """The next renewal is refused by the one whose answer was lost: that is read, and is no reason to drop a live session [18]."""
     counted = Counted(app)
-    plan: Callable[[], Fault] = lambda: getattr(proxy, fault)(session_write(app))  # noqa: E731 - said twice below
+    plan: Callable[[], Fault] = lambda: getattr(behind.proxy, fault)(session_write(app))  # noqa: E731 - said twice below
     planned = plan() if which == "create" else None
     async with behind.run(app) as running:
         session = running.worker.lease.id

@@ -30,6 +30,7 @@ def watched(app: App, told: Told, started: asyncio.Event) -> None:
         except asyncio.CancelledError:
             told.append((ctx.stop_reason, "cancelled"))
             raise
+        return None
 
     @app.actor(name="watching", timeout=5.0, retry=retry)
     async def watching(ctx: Context) -> None:
@@ -69,7 +70,9 @@ async def test_a_body_is_told_why_it_must_stop(
 
     call = app.actors[kind].call()
     if reason == "timeout":
-        call = type(call)(replace(call.task, policy=replace(call.task.policy, timeout=0.1)), call.args, call.result_type)
+        call = type(call)(
+            replace(call.task, policy=replace(call.task.policy, timeout=0.1)), call.args, call.result_type
+        )
     async with workers.run(app):
         run = await client.submit(call, key="k")
         await wait_until(started.is_set, description="the body runs")
@@ -121,10 +124,8 @@ async def test_a_drain_tells_bodies_and_hands_back_what_was_stopped_uncounted(
         assert told == [("drain", HOW[kind])]
 
 
-async def test_a_draining_worker_lets_bodies_finish_and_starts_none(
-    app: App, client: Client, workers: Workers
-) -> None:
-    """taskiq#380. Concurrency 2, ten runs; the worker is told to stop while two run: these two end, the others wait for the next."""
+async def test_a_draining_worker_lets_bodies_finish_and_starts_none(app: App, client: Client, workers: Workers) -> None:
+    """taskiq#380. Concurrency 2, ten runs; the worker is told to stop while two run: these end, the others are the next one's."""
     started: list[str] = []
     release = asyncio.Event()
 

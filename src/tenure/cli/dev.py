@@ -30,11 +30,14 @@ _MOST_FILES = 10_000
 
 def dev(
     target: o.Target,
+    *,
     queue: o.Queues = None,
     concurrency: o.Concurrency = 100,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Where the server's data live. Default: gone at the end.", show_default=False),
+        typer.Option(
+            "--store", metavar="DIR", help="Where the server's data live. Default: gone at the end.", show_default=False
+        ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="The server's port; 0: a free one.")] = 4222,
     url: o.Url = None,

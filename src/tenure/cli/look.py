@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fnmatch
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,8 +19,6 @@ from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.nats.runs import Found
 from tenure.status import Event, Status, status_of
-
-_LOST_CONTACT = "cannot follow {key!r}: it is gone"
 
 
 class Phase(StrEnum):
@@ -36,14 +34,14 @@ class Phase(StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One key as a scan of headers tells it. ``due`` is seconds since the epoch, None for at once."""
+    """One key as a scan of headers tells it. ``due`` is aware (UTC), None for at once."""
 
     key: str
     phase: str
     generation: int
     actor: str
     queue: str
-    due: float | None
+    due: datetime | None
 
 
 def row_of(key: str, state: str, now: float) -> Row | None:
@@ -55,7 +53,9 @@ def row_of(key: str, state: str, now: float) -> Row | None:
     phase = parts[0]
     if phase == "waiting":
         phase = Phase.SCHEDULED if due is not None and due > now else Phase.QUEUED
-    return Row(key, str(phase), int(parts[7]), parts[5], parts[6], due)
+    return Row(
+        key, str(phase), int(parts[7]), parts[5], parts[6], None if due is None else datetime.fromtimestamp(due, UTC)
+    )
 
 
 def show(
@@ -73,7 +73,9 @@ def show(
         if as_json:
             print_json(status)
         else:
-            print_fields({name: getattr(status, name) for name in status.__struct_fields__} | {"progress": _far(status)})
+            print_fields(
+                {name: getattr(status, name) for name in status.__struct_fields__} | {"progress": _far(status)}
+            )
         return Exit.OK
 
     return run_loop(main())
@@ -88,6 +90,7 @@ def _far(status: Status) -> str | None:
 
 
 def ls(
+    *,
     phase: Annotated[Phase | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
     actor: Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)] = None,
@@ -118,8 +121,8 @@ def ls(
             print_json(rows[:limit])
         else:
             print_table(
-                ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE"),
-                ((row.key, row.phase, row.generation, row.actor, row.queue) for row in rows[:limit]),
+                ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE"),
+                ((row.key, row.phase, row.generation, row.actor, row.queue, row.due) for row in rows[:limit]),
             )
         if len(rows) > limit:
             complain(f"{len(rows) - limit} more keys are not shown; raise --limit")
@@ -132,7 +135,9 @@ def ls(
 
 
 def watch(
-    key: Annotated[str, typer.Argument(metavar="KEY|PATTERN", help="With * ? or [: every key that fits.", show_default=False)],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY|PATTERN", help="With * ? or [: every key that fits.", show_default=False)
+    ],
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
@@ -163,12 +168,11 @@ async def _watch_one(client: Client, key: str, *, as_json: bool) -> int:
         raise NotFound(f"there is no key {key!r} in namespace {client.app.namespace!r}")
     run = await client.run(key)
     last: Event | None = None
-    async with contextlib.aclosing(run.events()) as events:
-        async for event in events:
-            _print_event(event, as_json=as_json)
-            last = event
+    async for event in run.events():
+        _print_event(event, as_json=as_json)
+        last = event
     if last is None:
-        raise NotFound(_LOST_CONTACT.format(key=key))
+        raise NotFound(f"{key!r} vanished while it was watched")
     return Exit.OK if last.status is not None and last.status.phase == "succeeded" else Exit.FAILED
 
 
@@ -194,12 +198,11 @@ async def _watch_many(client: Client, pattern: str, *, as_json: bool) -> int:
 
 
 def _status_event(status: Status) -> Event:
-    kind: Literal["status"] = "status"
-    return Event(kind=kind, key=status.key, generation=status.generation, run_id=status.run_id, status=status)
+    return Event(kind="status", key=status.key, generation=status.generation, run_id=status.run_id, status=status)
 
 
 def _print_event(event: Event, *, as_json: bool) -> None:
-    text = event.kind
+    text: str = event.kind
     if event.status is not None:
         attempt = f"  attempt {event.status.attempt}" if event.status.attempt else ""
         text = f"{event.status.phase}{attempt}" + (f"  {event.status.error}" if event.status.error else "")

@@ -21,7 +21,8 @@ from tenure.nats.topology import Topology, ensure
 
 def server(
     store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Where its data live. Default ./nats-data.", show_default=False)
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Where its data live. Default ./nats-data.", show_default=False),
     ] = None,
     port: Annotated[
         int | None,
@@ -35,10 +36,14 @@ def server(
 
 
 def setup(
-    target: Annotated[str | None, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)] = None,
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)
+    ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", min=1, max=5, help="Copies of each stream. Default: as they are, new ones: 1.", show_default=False),
+        typer.Option(
+            "--replicas", min=1, max=5, help="Copies of each stream. Default: as they are, or 1.", show_default=False
+        ),
     ] = None,
     namespace: o.Namespace = None,
     url: o.Url = None,
@@ -53,7 +58,7 @@ def setup(
         print_json({"namespace": app.namespace, "streams": msgspec.to_builtins(topology.changes)})
     else:
         rows = ((change.stream, change.did, "; ".join(change.details)) for change in topology.changes)
-        print_table(("STREAM", "", "WHAT DIFFERED"), rows)
+        print_table(("STREAM", "STATE", "WHAT DIFFERED"), rows)
     return Exit.OK
 
 

@@ -26,7 +26,8 @@ Url = Annotated[
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", envvar="TENURE_NAMESPACE", help="The app's namespace.", show_default=False)
+    str | None,
+    typer.Option("--namespace", "-n", envvar="TENURE_NAMESPACE", help="The app's namespace.", show_default=False),
 ]
 AppTarget = Annotated[
     str | None,
@@ -38,14 +39,18 @@ Pairs = Annotated[
         "--arg", metavar="NAME=VALUE", help="An argument: JSON if that fits its type, else text.", show_default=False
     ),
 ]
-Args = Annotated[str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object.", show_default=False)]
+Args = Annotated[
+    str | None, typer.Option("--args", metavar="JSON", help="Arguments as one JSON object.", show_default=False)
+]
 Delay = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="Start later: 500ms, 10s, 2m, 1h.", show_default=False)
 ]
 At = Annotated[
     str | None, typer.Option("--at", metavar="TIME", help="Start at an ISO 8601 time with zone.", show_default=False)
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the result; exit 1 unless it succeeds.", show_default=False)]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait for the result; exit 1 unless it succeeds.", show_default=False)
+]
 
 
 class LogLevel(StrEnum):

@@ -123,7 +123,9 @@ def moment(text: str | None) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidCall(f"--at {text!r} is no ISO 8601 time: write it like 2030-01-31T08:00:00Z", field="at") from error
+        raise InvalidCall(
+            f"--at {text!r} is no ISO 8601 time: write it like 2030-01-31T08:00:00Z", field="at"
+        ) from error
     if at.tzinfo is None:
         raise InvalidCall(f"--at {text!r} has no time zone: add Z or an offset such as +02:00", field="at")
     return at

@@ -47,7 +47,9 @@ def _root(
 
 
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="A small part of everything, once.", show_default=False)] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of everything, once.", show_default=False)
+    ] = False,
     as_json: o.AsJson = False,
 ) -> int:
     """Measure this machine: submit, drain, latency, lateness, with a server of its own."""

@@ -48,8 +48,10 @@ class Overlap(StrEnum):
 def submit(
     target: o.Target,
     actor: o.ActorName,
+    *,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", help="What the run is addressed by. Default: a new ULID.", show_default=False)
+        str | None,
+        typer.Option("--key", "-k", help="What the run is addressed by. Default: a new ULID.", show_default=False),
     ] = None,
     arg: o.Pairs = None,
     args: o.Args = None,
@@ -79,13 +81,15 @@ def submit(
 def replace(
     target: o.Target,
     actor: o.ActorName,
+    *,
     key: Annotated[str, typer.Option("--key", "-k", help="The key to replace the run of.", show_default=False)],
     arg: o.Pairs = None,
     args: o.Args = None,
     delay: o.Delay = None,
     at: o.At = None,
     overlap: Annotated[
-        Overlap, typer.Option("--overlap", help="Bodies that still run: stop them, wait for them, or start beside them.")
+        Overlap,
+        typer.Option("--overlap", help="Bodies that still run: stop them, wait for them, or start beside them."),
     ] = Overlap.STOP,
     wait: o.Wait = False,
     url: o.Url = None,
@@ -116,6 +120,7 @@ async def _start(app: App, url: str | None, start: Any, *, wait: bool, as_json: 
 
 def result(
     key: o.Key,
+    *,
     timeout: Annotated[
         str | None,
         typer.Option("--timeout", metavar="DURATION", help="Wait at most so long (then exit 3).", show_default=False),
@@ -182,6 +187,7 @@ def _ending(error: TenureError) -> dict[str, Any]:
 
 def cancel(
     key: o.Key,
+    *,
     run: Annotated[
         str | None,
         typer.Option("--run", metavar="RUN_ID", help="Cancel exactly this run, or nothing.", show_default=False),

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from msgspec import Struct
@@ -27,8 +27,9 @@ from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app
 from tenure.cli.problems import Exit, complain, explain
 from tenure.loops import run_loop
-from tenure.worker import Worker
-from tenure.worker.http import HealthServer
+
+if TYPE_CHECKING:
+    from tenure.worker import Worker
 
 READY = "worker.ready"
 _THREADS = "tenure-body-helper"
@@ -50,12 +51,16 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def worker(
     target: o.Target,
+    *,
     queue: o.Queues = None,
     concurrency: o.Concurrency = 100,
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            "--metrics-port", min=0, max=65_535, help="Serve /metrics, /health and /ready; 0: a free port, printed.",
+            "--metrics-port",
+            min=0,
+            max=65_535,
+            help="Serve /metrics, /health and /ready; 0: a free port, printed.",
             show_default=False,
         ),
     ] = None,
@@ -115,6 +120,8 @@ def _http(worker: Worker, settings: Settings) -> Iterator[str | None]:
     if settings.metrics_port is None:
         yield None
         return
+    from tenure.worker.http import HealthServer
+
     server = HealthServer(
         worker.metrics.registry,
         lambda: worker.why_not_ready,
@@ -130,7 +137,7 @@ def _http(worker: Worker, settings: Settings) -> Iterator[str | None]:
 
 async def _announce(worker: Worker, settings: Settings, address: str | None) -> None:
     """One line on standard output once the worker pulls: people see it, parents and scripts wait for it."""
-    while worker.why_not_ready:
+    while worker.why_not_ready:  # noqa: ASYNC110  (what it says depends on clocks as well: there is no event to wait for)
         await asyncio.sleep(_LOOK_SECONDS)
     said = {
         "namespace": worker.app.namespace,

@@ -281,9 +281,11 @@ class Connection:
             self._reaper = loop.call_later(limit, self._reap)
         return None
 
-    async def put(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
+    async def put(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, timeout: float | None = None
+    ) -> PubAck:
         """Publish into a stream; the PubAck may hold an error. Raises NotSent or Lost as ``request`` does."""
-        answer = await self.request(subject, payload, headers=headers)
+        answer = await self.request(subject, payload, headers=headers, timeout=timeout)
         return _puback.decode(answer.data)
 
     async def api(self, call: str, body: Any, *, timeout: float | None = None) -> dict[str, Any] | ApiError:

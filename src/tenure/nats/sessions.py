@@ -87,12 +87,12 @@ class Sessions:
                 msg = f"cannot create a session: {why}"
                 raise Unavailable(msg)
 
-    async def write(self, session: Session, revision: int) -> int:
+    async def write(self, session: Session, revision: int, *, timeout: float | None = None) -> int:
         """One CAS: renew or close. Its revision, or 0 if refused. Raises NotSent or Lost (then its fate is unknown)."""
         headers = {_EXPECT: str(revision)}
         if session.closed is not None:
             headers["Nats-TTL"] = f"{CLOSED_KEPT_SECONDS}s"
-        ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers)
+        ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers, timeout=timeout)
         if ack.error is None:
             return ack.seq
         if ack.error.err_code == WRONG_SEQUENCE:

@@ -133,7 +133,7 @@ def describe(error: BaseException, limit: int) -> Failure:
     kind = type(error)
     name = (
         kind.__qualname__.lstrip("_")
-        if kind.__module__ in {"builtins", __name__}
+        if kind.__module__ in {"builtins", __name__, "tenure.core.errors"}
         else f"{kind.__module__}.{kind.__qualname__}"
     )
     message = "(its message cannot be read)"

@@ -104,6 +104,9 @@ class Head:
         if why is Why.NOT_DUE:
             due = declined.refused.retry_at or 0.0
             return Later("not_due", actor, max(0.0, due - self._stores.clock.now()))
+        if why is Why.SUPERSEDED and record is not None and record.last is not None and record.last.run_id == run_id:
+            # A second copy of its wake-up: the run had its outcome, and only then the key moved on.
+            why = Why.CANCELLED if record.last.phase is Phase.CANCELLED else Why.FINISHED
         await self._stores.complete(declined.found, patience)
         return Drop(why.value, record) if self._first_time(run_id) else Drop("again", record)
 
@@ -175,5 +178,5 @@ class Head:
         return True
 
     def counted(self, run_id: str) -> None:
-        """The run was counted elsewhere (at its tail)."""
+        """The run was counted elsewhere (at its tail): a later copy of its wake-up is not counted again."""
         self._first_time(run_id)

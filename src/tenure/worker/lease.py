@@ -143,6 +143,8 @@ class Lease:
 
     async def _renew(self, sessions: Sessions) -> None:
         pause = self._session.ttl / 3
+        # One lost answer must leave time for a second try within the ttl.
+        patience = min(self._config.request_timeout_seconds, pause)
         while True:
             await asyncio.sleep(pause)
             pause = self._session.ttl / 3
@@ -154,7 +156,7 @@ class Lease:
                 continue
             beat = replace(self._session, beat=self._session.beat + 1)
             try:
-                revision = await sessions.write(beat, self._revision)
+                revision = await sessions.write(beat, self._revision, timeout=patience)
                 if revision:
                     self._session, self._revision = beat, revision
                     self._trusted_until = trusted_until(sent, self._session.ttl)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nats.aio.msg import Msg
 
 from tenure.clock import SYSTEM
+from tenure.context import StopReason
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
@@ -142,10 +143,17 @@ class Worker:
     def stop(self) -> None:
         """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over. From the worker's loop."""
         self._stopping.set()
+        self._pulling = False
+        self._tell_all("drain")  # now: a claim that is won while the lanes are closed must not start a body
+
+    def _tell_all(self, reason: StopReason) -> None:
+        for live in self.table.all():
+            live.tell(reason)
 
     async def run(self) -> None:
-        """Work until ``stop`` is called or this is cancelled; drains in both cases. Raises what ended an internal loop, TenureError if it
-        is not open or runs already.
+        """Work until ``stop`` is called or this is cancelled; drains in both cases.
+
+        Raises what ended an internal loop, TenureError if the worker is not open or runs already.
         """
         service = self._start()
         try:
@@ -219,7 +227,7 @@ class Worker:
                 )
                 await lane.open()
                 self._lanes.append(lane)
-        self._pulling = True
+        self._pulling = not self._stopping.is_set()
         await self._refill()
 
     async def _close_lanes(self) -> None:
@@ -355,9 +363,9 @@ class Worker:
     async def _renew_session(self) -> None:
         """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
         self.metrics.errors["lease"] += 1
+        self._tell_all("lease_lost")
         await self._close_lanes()
         for live in self.table.all():
-            live.tell("lease_lost")
             live.interrupt()
         await self._wait_empty(self._longest_grace())
         self._abandon_rest()
@@ -379,9 +387,8 @@ class Worker:
 
     async def _drain(self) -> None:
         _log.info("drain.started", running=len(self.table))
+        self._tell_all("drain")
         await self._close_lanes()
-        for live in self.table.all():
-            live.tell("drain")
         if not await self._wait_empty(self.app.config.drain_seconds):
             for live in self.table.all():
                 live.interrupt()

@@ -1,0 +1,447 @@
+"""The commands, run as people and scripts run them: against a real server, judged by what they print and by their exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tenure import App
+from tenure.cli.root import run
+from tenure.nats.connection import Connection
+from tests.e2e.commands import Cli, Worker, end, line_of
+from tests.support import FAST, wait_until
+
+NOWHERE = "nats://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def cli(nats_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    folder = tmp_path_factory.mktemp("cli")
+    cli = Cli(folder, nats_server, f"cli-{folder.name}-{time.time_ns()}")
+    yield cli
+    cli.close()
+
+
+@pytest.fixture(scope="module")
+def worker(cli: Cli) -> Iterator[Worker]:
+    """One worker for every test that only needs its runs to be run."""
+    with cli.worker() as worker:
+        yield worker
+
+
+@pytest.fixture
+def own(nats_server: str, namespace: str, tmp_path: Path) -> Iterator[Cli]:
+    """An app and a folder for one test, with a short drain."""
+    cli = Cli(tmp_path, nats_server, namespace, drain=0.5)
+    yield cli
+    cli.close()
+
+
+# -- start and wait --------------------------------------------------------------------------------------------------
+
+
+def test_submit_with_wait_prints_the_result(cli: Cli, worker: Worker) -> None:
+    done = cli("submit", "tasks:app", "greet", "--key", "a", "--arg", "name=Ada", "--arg", "times=2", "--wait")
+    assert re.search(r"key +a\ngeneration +1\n", done.stdout)
+    assert '"text": "hello Ada hello Ada"' in done.stdout
+
+
+def test_submit_prints_json_and_says_whether_it_started_a_run(cli: Cli, worker: Worker) -> None:
+    call = ("submit", "tasks:app", "nap", "--key", "twice", "--arg", "seconds=30")
+    first, second = cli.json(*call), cli.fast_json(*call)
+    assert first["accepted"] is True
+    assert second == first | {"accepted": False}
+    assert cli.fast_json("cancel", "twice")["outcome"] in {"cancelled", "stopping"}
+
+
+def test_an_argument_is_json_if_that_fits_and_else_the_text_itself(cli: Cli, worker: Worker) -> None:
+    """A name that looks like a number stays a name; a time that is no JSON becomes a time."""
+    arguments = ("--arg", "name=17", "--arg", "at=2031-05-01T00:00:00Z")
+    said = cli.fast_json("submit", "tasks:app", "greet", *arguments, "--args", '{"times": 2}', "--wait")
+    assert said["result"] == {"text": "hello 17 hello 17", "year": 2031}
+    assert said["outcome"] == "succeeded"
+
+
+def test_a_failed_run_is_exit_code_1_and_one_sentence(cli: Cli, worker: Worker) -> None:
+    call = ("submit", "tasks:app", "fail", "--key", "bad", "--arg", "why=the disk is full", "--wait")
+    done = cli(*call, code=1)
+    assert done.stderr.count("\n") == 1
+    assert "the disk is full" in done.stderr
+    said = cli.fast_json(*call, code=1)
+    assert (said["outcome"], said["message"]) == ("failed", "the disk is full")
+    assert cli.fast_json("result", "bad", code=1)["outcome"] == "failed"
+
+
+def test_replace_supersedes_and_result_follows_the_newest(cli: Cli, worker: Worker) -> None:
+    old = cli.fast_json("submit", "tasks:app", "nap", "--key", "r", "--arg", "seconds=60")
+    new = cli.json("replace", "tasks:app", "say", "--key", "r", "--arg", "text=new", "--overlap", "parallel", "--wait")
+    assert (old["generation"], new["generation"], new["result"]) == (1, 2, "new")
+    assert cli("result", "r").stdout == "new\n"
+    assert cli.fast_json("result", "r", "--app", "tasks:app")["result"] == "new"
+    assert re.search(r"generation +3\n", cli("replace", "tasks:app", "say", "--key", "r", "--arg", "text=x").stdout)
+
+
+def test_a_result_that_takes_too_long_is_exit_code_3(cli: Cli, worker: Worker) -> None:
+    cli.fast("submit", "tasks:app", "say", "--key", "later", "--arg", "text=x", "--delay", "1h")
+    assert "not over after 0.1 s" in cli.fast("result", "later", "--timeout", "100ms", code=3)[1]
+    assert cli.fast_json("cancel", "later", "--reason", "enough")["outcome"] == "cancelled"
+    assert "enough" in cli.fast("result", "later", code=1)[1]
+
+
+def test_cancel_hits_the_run_that_was_named_or_nothing(cli: Cli, worker: Worker) -> None:
+    first = cli.fast_json(
+        "submit", "tasks:app", "nap", "--key", "c", "--arg", "seconds=60", "--at", "2031-01-01T00:00:00Z"
+    )
+    second = cli.fast_json("replace", "tasks:app", "nap", "--key", "c", "--arg", "seconds=60", "--delay", "1h30m")
+    assert cli.json("cancel", "c", "--run", first["run_id"])["outcome"] == "finished"
+    assert cli.fast_json("show", "c")["phase"] == "scheduled"
+    assert re.search(r"outcome +cancelled", cli("cancel", "c", "--run", second["run_id"]).stdout)
+    assert cli.fast_json("cancel", "nobody", code=2)["outcome"] == "not_found"
+
+
+def test_a_refused_submit_is_exit_code_1(cli: Cli, worker: Worker) -> None:
+    call = ("submit", "tasks:app", "say", "--key", "taken", "--delay", "1h", "--arg")
+    cli.fast(*call, "text=x")
+    assert "is live" in cli.fast(*call, "text=x", "--if-live", "reject", code=1)[1]
+    assert "other arguments" in cli.fast(*call, "text=y", "--if-differs", "error", code=1)[1]
+    assert cli.fast_json(*call, "text=y", "--if-live", "replace")["generation"] == 2
+
+
+# -- look ------------------------------------------------------------------------------------------------------------
+
+
+def test_show_and_ls_tell_phases(cli: Cli, worker: Worker) -> None:
+    cli.fast("submit", "tasks:app", "say", "--key", "seen", "--arg", "text=x", "--wait")
+    cli.fast("submit", "tasks:app", "say", "--key", "schedul/éd", "--arg", "text=x", "--delay", "2m")
+    assert re.search(r"phase +succeeded\n", cli("show", "seen").stdout)
+    shown = cli.json("show", "schedul/éd")
+    assert (shown["phase"], shown["actor"], shown["attempt"]) == ("scheduled", "say", 0)
+    rows = {row["key"]: row for row in cli.json("ls", "--actor", "say", "--queue", "default", "--limit", "1000")}
+    assert rows["seen"]["phase"] == "succeeded"
+    assert rows["schedul/éd"]["phase"] == "scheduled"
+    assert {row["actor"] for row in rows.values()} == {"say"}
+    assert re.search(r"schedul/éd +scheduled +1 +say", cli("ls", "--phase", "scheduled").stdout)
+    assert cli.fast_json("ls", "--queue", "no-such-queue") == []
+    assert "more keys are not shown" in cli.fast("ls", "--limit", "1")[1]
+
+
+def test_watch_of_a_key_ends_with_its_run(cli: Cli, worker: Worker) -> None:
+    cli.fast("submit", "tasks:app", "nap", "--key", "w", "--arg", "seconds=2")
+    events = [json.loads(line) for line in cli("watch", "w", "--json").stdout.splitlines()]
+    assert {event["kind"] for event in events} <= {"status", "progress"}
+    assert events[-1]["status"]["phase"] == "succeeded"
+    cli.fast("submit", "tasks:app", "fail", "--key", "w2", "--arg", "why=x")
+    assert "w2  generation 1  failed" in cli("watch", "w2", code=1).stdout
+
+
+def test_watch_of_a_pattern_tells_of_every_key_that_fits_until_interrupted(cli: Cli, worker: Worker) -> None:
+    """A key is submitted again and again until the watch has subscribed; what does not fit is never printed."""
+    watching = cli.start("watch", "job/*", "--json")
+    submitting = 0
+    assert watching.stdout is not None
+    seen: list[dict[str, Any]] = []
+
+    def read() -> None:
+        assert watching.stdout is not None
+        seen.extend(map(json.loads, watching.stdout))
+
+    async def main() -> None:
+        reading = asyncio.create_task(asyncio.to_thread(read))
+
+        async def submitted() -> bool:
+            nonlocal submitting
+            submitting += 1
+            await asyncio.to_thread(cli, "submit", "tasks:app", "say", "--key", f"job/{submitting}", "--arg", "text=x")
+            await asyncio.to_thread(
+                cli, "submit", "tasks:app", "say", "--key", f"other/{submitting}", "--arg", "text=x"
+            )
+            return any(event["status"]["phase"] == "succeeded" for event in seen)
+
+        await wait_until(submitted, description="the watch prints a success", timeout=20)
+        watching.send_signal(signal.SIGINT)
+        await reading
+
+    asyncio.run(main())
+    assert end(watching) == 0
+    assert {event["key"].partition("/")[0] for event in seen} == {"job"}
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+USAGE = {
+    "no such command": (["sumbit"], "No such command"),
+    "no such option": (["ls", "--colour"], "No such option"),
+    "an actor that is missing": (["submit", "tasks:app", "nobody"], "has no actor 'nobody'; it has: block, fail"),
+    "a module that is missing": (["submit", "nothing.here:app", "say"], "there is no module 'nothing.here'"),
+    "an attribute that is missing": (["submit", "tasks:ap", "say"], "has no 'ap'; its apps: app"),
+    "an app that is none": (["submit", "tasks:not_an_app", "say"], "is of type int, not a tenure.App"),
+    "a target without app": (["worker", "tasks"], "write it as module:app"),
+    "a module that cannot be imported": (["worker", "broken:app"], "cannot be imported: RuntimeError: on purpose"),
+    "a module that needs a missing one": (["worker", "needy:app"], "it needs 'no_such_package'"),
+    "an argument of the wrong type": (
+        ["submit", "tasks:app", "greet", "--arg", "name=x", "--arg", "times=1.5"],
+        "'times'",
+    ),
+    "an argument that nobody knows": (["submit", "tasks:app", "say", "--arg", "txt=x"], "no argument 'txt'"),
+    "an argument that is missing": (["submit", "tasks:app", "say"], "argument 'text' is missing"),
+    "an argument without a value": (["submit", "tasks:app", "say", "--arg", "text"], "is not name=value"),
+    "arguments that are no object": (["submit", "tasks:app", "say", "--args", "[1]"], "must be a JSON object"),
+    "a duration without a unit": (["submit", "tasks:app", "say", "--arg", "text=x", "--delay", "10"], "10s, 2m"),
+    "a time without a zone": (
+        ["submit", "tasks:app", "say", "--arg", "text=x", "--at", "2031-01-01T00:00"],
+        "no time zone",
+    ),
+    "a key that is too long": (["show", "k" * 300, "--app", "tasks:app"], "use a digest"),
+    "a replace without a key": (["replace", "tasks:app", "say", "--arg", "text=x"], "--key"),
+    "no namespace": (["show", "k", "--namespace", ""], "say which namespace"),
+    "a bad namespace": (["show", "k", "--namespace", "a b"], "namespace 'a b'"),
+    "a metrics address of another machine": (
+        ["worker", "tasks:app", "--metrics-port", "0", "--metrics-host", "192.0.2.1"],
+        "cannot serve",
+    ),
+    "no checkout to demonstrate": (["demo"], "start it in the root of a checkout"),
+}
+
+
+@pytest.fixture
+def here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The app's folder as the current one, for commands that run in this process; logging is put back as it was."""
+    logger = logging.getLogger("tenure")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    (cli.folder / "broken.py").write_text("raise RuntimeError('on purpose')\n", encoding="utf-8")
+    (cli.folder / "needy.py").write_text("import no_such_package\n", encoding="utf-8")
+    monkeypatch.chdir(cli.folder)
+    monkeypatch.syspath_prepend(str(cli.folder))
+    monkeypatch.setenv("TENURE_NATS_URL", NOWHERE)
+    monkeypatch.delenv("TENURE_NAMESPACE", raising=False)
+    yield cli.folder
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage_is_exit_code_2_and_a_sentence(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Told before any server is asked: none listens here."""
+    arguments, text = USAGE[case]
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert text in err
+    assert err.startswith("tenure: ")
+    assert "Traceback" not in err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["submit", "tasks:app", "say", "--arg", "text=x"],
+        ["ls", "--app", "tasks:app"],
+        ["setup", "tasks:app"],
+        ["worker", "tasks:app"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_server_is_exit_code_3(arguments: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 3
+    out, err = capsys.readouterr()
+    assert re.fullmatch(r"tenure: cannot reach a NATS server at nats://127.0.0.1:9: .*\n", err)
+    assert out == ""
+
+
+def test_a_mistyped_namespace_is_told_and_creates_nothing(cli: Cli) -> None:
+    for command in (["show", "k"], ["ls"], ["cancel", "k"], ["result", "k"], ["watch", "k"]):
+        assert "there is no namespace 'tpyo'" in cli.fast(*command, "--namespace", "tpyo", code=2)[1]
+
+
+def test_a_missing_key_is_exit_code_2(cli: Cli, worker: Worker) -> None:
+    for command in ("show", "result", "watch"):
+        assert "there is no key 'nobody'" in cli.fast(command, "nobody", code=2)[1]
+
+
+def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli("--version").stdout.startswith("0.")
+    assert run(["--help"]) == 0
+    listed = set(re.findall(r"^│ (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    wanted = {
+        "demo",
+        "server",
+        "dev",
+        "setup",
+        "worker",
+        "submit",
+        "replace",
+        "cancel",
+        "show",
+        "result",
+        "watch",
+        "ls",
+    }
+    assert wanted | {"bench"} == listed
+    for command in wanted:
+        assert run([command, "--help"]) == 0
+
+
+# -- server and setup ------------------------------------------------------------------------------------------------
+
+
+async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: Cli) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        serving = own.start("server", "--store", str(own.folder / "store"), "--port", "0")
+        url = re.findall(r"nats://[\d.:]+", line_of(serving))[0]
+        did = own.json("setup", "tasks:app", "--url", url)["streams"][0]["did"]
+        assert did == ("created" if number == signal.SIGTERM else "unchanged")
+        serving.send_signal(number)
+        assert serving.wait(10) == 0
+
+
+async def test_setup_says_what_differs_and_changes_it(own: Cli) -> None:
+    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"created"}
+    app = App(own.namespace, config=FAST)
+    connection = await Connection.open(own.url, FAST, name="test")
+    try:
+        info = await connection.api(f"STREAM.INFO.{app.names.runs_stream}", {})
+        assert isinstance(info, dict)
+        changed = info["config"] | {"subject_delete_marker_ttl": 60_000_000_000}
+        assert isinstance(await connection.api(f"STREAM.UPDATE.{app.names.runs_stream}", changed), dict)
+    finally:
+        await connection.close()
+    assert "run `tenure setup` to change it" in own("submit", "tasks:app", "say", "--arg", "text=x", code=2).stderr
+    table = own("setup", "--namespace", own.namespace).stdout
+    assert re.search(r"updated +subject_delete_marker_ttl is 60000000000, must be 3600000000000", table)
+    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"unchanged"}
+
+
+def test_more_replicas_than_servers_are_exit_code_2(own: Cli) -> None:
+    assert "replicas" in own("setup", "tasks:app", "--replicas", "3", code=2).stderr
+
+
+# -- worker ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_answers_health_ready_and_metrics(cli: Cli, worker: Worker) -> None:
+    cli.fast("submit", "tasks:app", "say", "--arg", "text=x", "--wait")
+    assert worker.get("/health") == (200, "alive\n")
+    assert worker.get("/ready") == (200, "ready\n")
+    assert worker.get("/")[0] == 404
+    status, text = worker.get("/metrics")
+    assert status == 200
+    assert re.search(r'tenure_outcomes_total\{actor="say",outcome="succeeded"\} [1-9]', text)
+    assert 'tenure_superseded_total{actor="say",where="head"}' in text
+
+
+def test_a_worker_says_in_words_when_it_is_ready(own: Cli) -> None:
+    process = own.start("worker", "tasks:app", "--queue", "default", "--queue", "other", "--concurrency", "3")
+    assert re.match(
+        r"tenure worker ready: namespace \S+, queues default, other, concurrency 3, pid \d+\n", line_of(process)
+    )
+    assert end(process) == 0
+
+
+async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(own: Cli) -> None:
+    """What runs is finished within the drain, the rest is handed back; each key has one outcome, none needed a second body."""
+    app = App(own.namespace, config=FAST)
+
+    @app.actor
+    async def nap(seconds: float) -> str:
+        return "rested"
+
+    async with app.connect(own.url) as client:
+        runs = await client.submit_many([(nap.call(0.2), f"n{number}") for number in range(60)])
+        with own.worker("--concurrency", "10") as first:
+
+            async def under_way() -> bool:
+                status = await client.status("n12")
+                return status is not None and status.phase == "running"
+
+            await wait_until(under_way, description="the worker is in the middle of its load")
+            first.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(first.process.wait, 10) == 0
+        phases = [status.phase for number in range(60) if (status := await client.status(f"n{number}"))]
+        assert set(phases) == {"succeeded", "queued"}
+        with own.worker("--concurrency", "30"):
+            for run in runs:
+                assert not isinstance(run, Exception)
+                status = await run.wait(timeout=10)
+                assert (status.phase, status.attempt) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize(
+    ("actor", "arguments", "sign"),
+    [
+        ("stuck", ["--arg", "seconds=30"], "stuck-body"),
+        ("hang", ["--arg", "seconds=30"], "hanging-body"),
+        ("stubborn", [], "stubborn-body"),
+    ],
+    ids=["thread", "every helper thread", "task"],
+)
+async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
+    own: Cli, actor: str, arguments: list[str], sign: str
+) -> None:
+    """A thread cannot be stopped and a task may swallow its cancellation: the run is handed back, the process ends with 0."""
+    with own.worker() as worker:
+        own("submit", "tasks:app", actor, "--key", "k", *arguments)
+        await wait_until((own.folder / sign).exists, description="the body runs")
+        worker.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.process.wait, 10) == 0
+
+
+async def test_a_second_sigint_ends_a_worker_at_once(own: Cli) -> None:
+    """The first drains (and would wait for a long body), the second does not wait; also while a body blocks the event loop."""
+    log = own.folder / "stderr.log"
+    for actor, sign in (("stuck", "stuck-body"), ("block", "blocking-body")):
+        with own.worker() as worker:
+            own("submit", "tasks:app", actor, "--arg", "seconds=30")
+            await wait_until((own.folder / sign).exists, description="the body runs")
+            worker.process.send_signal(signal.SIGINT)
+            if actor == "stuck":
+                await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
+            else:
+                await asyncio.sleep(0.1)  # paused: two signals at once would be one
+            worker.process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(worker.process.wait, 5) == 130
+
+
+# -- dev -------------------------------------------------------------------------------------------------------------
+
+
+async def test_dev_serves_works_and_reloads(own: Cli) -> None:
+    """A broken edit ends the worker; the next edit brings it back with the new code, and the server kept its keys."""
+    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
+    own.url = re.findall(r"nats://[\d.:]+", line_of(process))[0]
+    assert "ready" in line_of(process)
+    say_hello = ("submit", "tasks:app", "greet", "--arg", "name=Ada", "--wait")
+    assert own.json(*say_hello, "--key", "one")["result"]["text"] == "hello Ada"
+    source = own.module.read_text(encoding="utf-8")
+    own.module.write_text(source + "\nthis is no Python\n", encoding="utf-8")
+    assert "tasks.py changed" in line_of(process)
+    assert "the worker ended with exit code 2" in line_of(process)
+    own.module.write_text(source.replace('word = "hello"', 'word = "good evening"'), encoding="utf-8")
+    assert "tasks.py changed" in line_of(process)
+    assert "ready" in line_of(process)
+    assert own.json(*say_hello, "--key", "two")["result"]["text"] == "good evening Ada"
+    assert own.json("show", "one")["phase"] == "succeeded"
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(process.wait, 15) == 0
+
+
+async def test_nothing_outlives_a_dev_that_was_killed(own: Cli) -> None:
+    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
+    line_of(process)
+    assert "ready" in line_of(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 2
+    process.kill()
+    process.wait(5)
+    await wait_until(
+        lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in family),
+        description="worker and server have ended",
+    )
