@@ -92,9 +92,9 @@ class Client:
         _check_choice("if_live", if_live, ("keep", "replace", "reject"))
         _check_choice("if_differs", if_differs, ("keep", "replace", "error"))
         stores = self.stores
-        key = stores.clock.new_id() if key is None else key
-        encode_key(key)
         run_id = stores.clock.new_id()
+        key = run_id if key is None else key
+        encode_key(key)
         due = due_time(delay, at, stores.clock.now())
         command = c.Submit(
             key=key,

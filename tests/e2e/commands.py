@@ -144,11 +144,11 @@ class Cli:
     def fast_json(self, *arguments: str, code: int = 0) -> Any:
         return json.loads(self.fast(*arguments, "--json", code=code)[0])
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         with (self.folder / "stderr.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tenure.cli", *arguments],
-                cwd=self.folder,
+                cwd=cwd or self.folder,
                 env=self.environment() | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -7,44 +7,19 @@ import json
 import logging
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tenure import App
+from tenure import InvalidCall
+from tenure.cli.parsing import duration
 from tenure.cli.root import run
-from tenure.nats.connection import Connection
-from tests.e2e.commands import Cli, Worker, end, line_of
-from tests.support import FAST, wait_until
+from tests.e2e.commands import Cli, Worker, end
+from tests.support import wait_until
 
 NOWHERE = "nats://127.0.0.1:9"
-
-
-@pytest.fixture(scope="module")
-def cli(nats_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    folder = tmp_path_factory.mktemp("cli")
-    cli = Cli(folder, nats_server, f"cli-{folder.name}-{time.time_ns()}")
-    yield cli
-    cli.close()
-
-
-@pytest.fixture(scope="module")
-def worker(cli: Cli) -> Iterator[Worker]:
-    """One worker for every test that only needs its runs to be run."""
-    with cli.worker() as worker:
-        yield worker
-
-
-@pytest.fixture
-def own(nats_server: str, namespace: str, tmp_path: Path) -> Iterator[Cli]:
-    """An app and a folder for one test, with a short drain."""
-    cli = Cli(tmp_path, nats_server, namespace, drain=0.5)
-    yield cli
-    cli.close()
 
 
 # -- start and wait --------------------------------------------------------------------------------------------------
@@ -161,9 +136,11 @@ def test_watch_of_a_pattern_tells_of_every_key_that_fits_until_interrupted(cli: 
         async def submitted() -> bool:
             nonlocal submitting
             submitting += 1
-            await asyncio.to_thread(cli, "submit", "tasks:app", "say", "--key", f"job/{submitting}", "--arg", "text=x")
             await asyncio.to_thread(
-                cli, "submit", "tasks:app", "say", "--key", f"other/{submitting}", "--arg", "text=x"
+                cli.fast, "submit", "tasks:app", "say", "--key", f"job/{submitting}", "--arg", "text=x"
+            )
+            await asyncio.to_thread(
+                cli.fast, "submit", "tasks:app", "say", "--key", f"other/{submitting}", "--arg", "text=x"
             )
             return any(event["status"]["phase"] == "succeeded" for event in seen)
 
@@ -290,158 +267,14 @@ def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.C
         assert run([command, "--help"]) == 0
 
 
-# -- server and setup ------------------------------------------------------------------------------------------------
-
-
-async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: Cli) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        serving = own.start("server", "--store", str(own.folder / "store"), "--port", "0")
-        url = re.findall(r"nats://[\d.:]+", line_of(serving))[0]
-        did = own.json("setup", "tasks:app", "--url", url)["streams"][0]["did"]
-        assert did == ("created" if number == signal.SIGTERM else "unchanged")
-        serving.send_signal(number)
-        assert serving.wait(10) == 0
-
-
-async def test_setup_says_what_differs_and_changes_it(own: Cli) -> None:
-    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"created"}
-    app = App(own.namespace, config=FAST)
-    connection = await Connection.open(own.url, FAST, name="test")
-    try:
-        info = await connection.api(f"STREAM.INFO.{app.names.runs_stream}", {})
-        assert isinstance(info, dict)
-        changed = info["config"] | {"subject_delete_marker_ttl": 60_000_000_000}
-        assert isinstance(await connection.api(f"STREAM.UPDATE.{app.names.runs_stream}", changed), dict)
-    finally:
-        await connection.close()
-    assert "run `tenure setup` to change it" in own("submit", "tasks:app", "say", "--arg", "text=x", code=2).stderr
-    table = own("setup", "--namespace", own.namespace).stdout
-    assert re.search(r"updated +subject_delete_marker_ttl is 60000000000, must be 3600000000000", table)
-    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"unchanged"}
-
-
-def test_more_replicas_than_servers_are_exit_code_2(own: Cli) -> None:
-    assert "replicas" in own("setup", "tasks:app", "--replicas", "3", code=2).stderr
-
-
-# -- worker ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_worker_answers_health_ready_and_metrics(cli: Cli, worker: Worker) -> None:
-    cli.fast("submit", "tasks:app", "say", "--arg", "text=x", "--wait")
-    assert worker.get("/health") == (200, "alive\n")
-    assert worker.get("/ready") == (200, "ready\n")
-    assert worker.get("/")[0] == 404
-    status, text = worker.get("/metrics")
-    assert status == 200
-    assert re.search(r'tenure_outcomes_total\{actor="say",outcome="succeeded"\} [1-9]', text)
-    assert 'tenure_superseded_total{actor="say",where="head"}' in text
-
-
-def test_a_worker_says_in_words_when_it_is_ready(own: Cli) -> None:
-    process = own.start("worker", "tasks:app", "--queue", "default", "--queue", "other", "--concurrency", "3")
-    assert re.match(
-        r"tenure worker ready: namespace \S+, queues default, other, concurrency 3, pid \d+\n", line_of(process)
-    )
-    assert end(process) == 0
-
-
-async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(own: Cli) -> None:
-    """What runs is finished within the drain, the rest is handed back; each key has one outcome, none needed a second body."""
-    app = App(own.namespace, config=FAST)
-
-    @app.actor
-    async def nap(seconds: float) -> str:
-        return "rested"
-
-    async with app.connect(own.url) as client:
-        runs = await client.submit_many([(nap.call(0.2), f"n{number}") for number in range(60)])
-        with own.worker("--concurrency", "10") as first:
-
-            async def under_way() -> bool:
-                status = await client.status("n12")
-                return status is not None and status.phase == "running"
-
-            await wait_until(under_way, description="the worker is in the middle of its load")
-            first.process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(first.process.wait, 10) == 0
-        phases = [status.phase for number in range(60) if (status := await client.status(f"n{number}"))]
-        assert set(phases) == {"succeeded", "queued"}
-        with own.worker("--concurrency", "30"):
-            for run in runs:
-                assert not isinstance(run, Exception)
-                status = await run.wait(timeout=10)
-                assert (status.phase, status.attempt) == ("succeeded", 1)
-
-
 @pytest.mark.parametrize(
-    ("actor", "arguments", "sign"),
-    [
-        ("stuck", ["--arg", "seconds=30"], "stuck-body"),
-        ("hang", ["--arg", "seconds=30"], "hanging-body"),
-        ("stubborn", [], "stubborn-body"),
-    ],
-    ids=["thread", "every helper thread", "task"],
+    ("text", "seconds"), [("500ms", 0.5), ("10s", 10), ("1.5m", 90), ("1h30m", 5_400), ("1d", 86_400), ("0s", 0)]
 )
-async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
-    own: Cli, actor: str, arguments: list[str], sign: str
-) -> None:
-    """A thread cannot be stopped and a task may swallow its cancellation: the run is handed back, the process ends with 0."""
-    with own.worker() as worker:
-        own("submit", "tasks:app", actor, "--key", "k", *arguments)
-        await wait_until((own.folder / sign).exists, description="the body runs")
-        worker.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(worker.process.wait, 10) == 0
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert duration(text, "--delay") == seconds
 
 
-async def test_a_second_sigint_ends_a_worker_at_once(own: Cli) -> None:
-    """The first drains (and would wait for a long body), the second does not wait; also while a body blocks the event loop."""
-    log = own.folder / "stderr.log"
-    for actor, sign in (("stuck", "stuck-body"), ("block", "blocking-body")):
-        with own.worker() as worker:
-            own("submit", "tasks:app", actor, "--arg", "seconds=30")
-            await wait_until((own.folder / sign).exists, description="the body runs")
-            worker.process.send_signal(signal.SIGINT)
-            if actor == "stuck":
-                await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
-            else:
-                await asyncio.sleep(0.1)  # paused: two signals at once would be one
-            worker.process.send_signal(signal.SIGINT)
-            assert await asyncio.to_thread(worker.process.wait, 5) == 130
-
-
-# -- dev -------------------------------------------------------------------------------------------------------------
-
-
-async def test_dev_serves_works_and_reloads(own: Cli) -> None:
-    """A broken edit ends the worker; the next edit brings it back with the new code, and the server kept its keys."""
-    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
-    own.url = re.findall(r"nats://[\d.:]+", line_of(process))[0]
-    assert "ready" in line_of(process)
-    say_hello = ("submit", "tasks:app", "greet", "--arg", "name=Ada", "--wait")
-    assert own.json(*say_hello, "--key", "one")["result"]["text"] == "hello Ada"
-    source = own.module.read_text(encoding="utf-8")
-    own.module.write_text(source + "\nthis is no Python\n", encoding="utf-8")
-    assert "tasks.py changed" in line_of(process)
-    assert "the worker ended with exit code 2" in line_of(process)
-    own.module.write_text(source.replace('word = "hello"', 'word = "good evening"'), encoding="utf-8")
-    assert "tasks.py changed" in line_of(process)
-    assert "ready" in line_of(process)
-    assert own.json(*say_hello, "--key", "two")["result"]["text"] == "good evening Ada"
-    assert own.json("show", "one")["phase"] == "succeeded"
-    process.send_signal(signal.SIGINT)
-    assert await asyncio.to_thread(process.wait, 15) == 0
-
-
-async def test_nothing_outlives_a_dev_that_was_killed(own: Cli) -> None:
-    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
-    line_of(process)
-    assert "ready" in line_of(process)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) == 2
-    process.kill()
-    process.wait(5)
-    await wait_until(
-        lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in family),
-        description="worker and server have ended",
-    )
+@pytest.mark.parametrize("text", ["", "10", "-1s", "1 s", "s", "1x", "1s2", "nan", "infs"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCall, match="write it like"):
+        duration(text, "--delay")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import signal
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import Raw
 
@@ -16,7 +19,8 @@ from tenure.cli.demo_story import Role, cast, key_of
 from tenure.core.records import SCHEMA, Holder, Last, Phase, Record, Task
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.runs import Found
-from tests.e2e.commands import ROOT, Cli
+from tests.e2e.commands import ROOT, Cli, end
+from tests.support import wait_until
 
 WORDS = "The record decides and messages only wake; a stale copy never has the last word. "
 
@@ -53,6 +57,31 @@ def test_a_folder_with_too_few_documents_is_told(tmp_path: Path) -> None:
     (tmp_path / "only.txt").write_text(WORDS, encoding="utf-8")
     done = Cli(tmp_path, "", "unused")("demo", str(tmp_path), code=2, cwd=ROOT)
     assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 5\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interrupted_demonstration_leaves_nothing(
+    folder: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Server, workers and the temporary store are gone, although the workers were in the middle of their work."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = Cli(tmp_path, "", "unused").start("demo", str(folder), cwd=ROOT, TMPDIR=str(scratch))
+    parent = psutil.Process(process.pid)
+    family: list[psutil.Process] = []
+
+    def at_work() -> bool:
+        family[:] = parent.children(recursive=True)
+        logs = list(scratch.glob("tenure-demo-*/worker-*.log"))
+        return len(logs) == 3 and all(b"session.opened" in log.read_bytes() for log in logs)
+
+    await wait_until(at_work, description="the workers have opened their sessions", timeout=20)
+    process.send_signal(number)
+    assert await asyncio.to_thread(process.wait, 20) == 130
+    end(process)
+    assert len(family) == 4
+    assert not [child for child in family if child.is_running()]
+    assert list(scratch.iterdir()) == []
 
 
 # -- would it notice? ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -41,7 +42,10 @@ _STOP_SECONDS = 45.0
 def play(folder: Path | None, limit: int, *, keep: bool) -> Report:
     """Run the demonstration and return its account. Raises ConfigError, Unavailable, TenureError."""
     with _scratch(keep=keep) as scratch, EmbeddedServer(scratch / "store") as server, _progress() as progress:
-        return run_loop(_Demo(server.url, scratch, progress).run(folder, limit))
+        try:
+            return run_loop(_Demo(server.url, scratch, progress).run(folder, limit))
+        except asyncio.CancelledError:  # SIGTERM: the same end as Ctrl-C
+            raise KeyboardInterrupt from None
 
 
 @contextlib.contextmanager
@@ -81,7 +85,9 @@ class _Demo:
         """Everything, from the first process to the last number."""
         documents_app, monitor_app = load_app(_DOCUMENTS), load_app(_MONITOR)
         cast_of = await asyncio.to_thread(_find, folder, limit)
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
         documents, watch = Ledger(), Ledger()
         async with (
             documents_app.connect(self._url) as client,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -82,8 +83,6 @@ def _folder_of(target: str) -> Path:
     if (here / f"{first}.py").is_file():
         return here
     load_app(target)  # raises the sentence for what cannot be found at all
-    import sys
-
     return Path(sys.modules[first].__file__ or here).parent
 
 
@@ -98,9 +97,9 @@ def stamps(folder: Path) -> dict[str, int]:
         ]
         for name in files:
             if name.endswith(".py") and len(found) < _MOST_FILES:
-                path = os.path.join(root, name)  # noqa: PTH118  (thousands of times a second)
-                with contextlib.suppress(OSError):
-                    found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116  (as above)
+                path = Path(root, name)
+                with contextlib.suppress(OSError):  # gone between two looks
+                    found[str(path)] = path.stat().st_mtime_ns
     return found
 
 

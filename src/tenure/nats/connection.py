@@ -25,6 +25,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
+from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
 
 MIN_SERVER = (2, 12)
@@ -42,6 +43,13 @@ class NotSent(TenureError):
 
 class Lost(TenureError):
     """The request may or may not have happened, or may still."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back for a request."""
+
+    data: bytes
+    headers: Mapping[str, str] | None = None
 
 
 class ApiError(msgspec.Struct, frozen=True):
@@ -90,11 +98,11 @@ class Connection:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.epoch = 0
-        self._nc = NatsClient()
+        self._nc = make_client()
         self._connected = asyncio.Event()
         self._tokens = itertools.count()
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._ages: deque[tuple[float, str]] = deque()
+        self._waiting: dict[bytes, asyncio.Future[Answer]] = {}
+        self._ages: deque[tuple[float, bytes]] = deque()
         self._reaper: asyncio.TimerHandle | None = None
         self._inbox = ""
         self._on_reconnect: list[Callback] = []
@@ -137,7 +145,9 @@ class Connection:
         self._connected.set()
         try:
             self._inbox = self._nc.new_inbox()
-            await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
+            answers = await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
+            if isinstance(self._nc, QuickClient):
+                self._nc.take_answers(answers, self._inbox + ".", self._resolve)
             await self._check_server(url)
         except BaseException:
             await self.close()
@@ -243,7 +253,7 @@ class Connection:
 
     async def request(
         self, subject: str, payload: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
-    ) -> Msg:
+    ) -> Answer:
         """Publish and wait for the answer. Raises NotSent (it has not happened) or Lost (unknown); InvalidCall if too large."""
         if len(payload) > self.max_payload:
             msg = f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message"
@@ -252,12 +262,13 @@ class Connection:
             msg = "not connected"
             raise NotSent(msg)
         loop = asyncio.get_running_loop()
-        token = str(next(self._tokens))
-        future: asyncio.Future[Msg] = loop.create_future()
+        number = next(self._tokens)
+        token = b"%d" % number
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting[token] = future
         timer = self._expire(token, timeout)
         try:
-            await self._nc.publish(subject, payload, f"{self._inbox}.{token}", headers)  # type: ignore[arg-type]  # read only
+            await self._nc.publish(subject, payload, f"{self._inbox}.{number}", headers)  # type: ignore[arg-type]  # read only
             answer = await future
         except nats.errors.Error as error:
             raise NotSent(str(error) or type(error).__name__) from error
@@ -270,7 +281,7 @@ class Connection:
             raise NotSent(msg)
         return answer
 
-    def _expire(self, token: str, timeout: float | None) -> asyncio.TimerHandle | None:
+    def _expire(self, token: bytes, timeout: float | None) -> asyncio.TimerHandle | None:
         """See to it that the request is given up in time: one timer for all with the usual limit (one each costs a tenth of a CAS)."""
         loop = asyncio.get_running_loop()
         if timeout is not None:
@@ -320,9 +331,12 @@ class Connection:
         return self._nc.new_inbox()
 
     async def _answered(self, msg: Msg) -> None:
-        future = self._waiting.get(msg.subject.rpartition(".")[2])
+        self._resolve(msg.subject.rpartition(".")[2].encode(), msg.data, msg.headers)
+
+    def _resolve(self, token: bytes, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        future = self._waiting.get(token)
         if future is not None and not future.done():
-            future.set_result(msg)
+            future.set_result(Answer(data, headers))
 
     def _reap(self) -> None:
         """Give up on requests whose time is over: they stand in the order of their deadlines, answered ones are passed over."""
@@ -337,7 +351,7 @@ class Connection:
             self._ages.popleft()
             self._give_up(token)
 
-    def _give_up(self, token: str) -> None:
+    def _give_up(self, token: bytes) -> None:
         future = self._waiting.get(token)
         if future is not None and not future.done():
             future.set_exception(Lost("no answer in time"))

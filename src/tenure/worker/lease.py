@@ -93,7 +93,7 @@ class Lease:
     async def open(self) -> None:
         """Start the thread and create the session. Raises Unavailable or ConfigError."""
         self._thread.start()
-        await asyncio.to_thread(self._opened.wait)
+        await _blocking(self._opened.wait)
         if self._error is not None:
             raise self._error
 
@@ -104,7 +104,7 @@ class Lease:
         if loop is not None and closing is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
                 loop.call_soon_threadsafe(closing.set)
-        await asyncio.to_thread(self._thread.join)
+        await _blocking(self._thread.join)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -206,3 +206,17 @@ class Lease:
             if not await patience.pause():
                 _log.warning("lease.left_open", session=self.id)
                 return
+
+
+async def _blocking(wait: Callable[[], object]) -> None:
+    """Wait in a thread made for it: bodies may hold every helper thread of the loop, and a drain must end all the same."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def run() -> None:
+        wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name="tenure-lease-wait", daemon=True).start()
+    await ended.wait()

@@ -15,10 +15,10 @@ TAILS = (c.Succeed, c.FailAttempt, c.SnoozeRun, c.HandBack)
 
 @dataclass
 class Ghost:
-    """What has happened to the key, by its own books. ``bodies``: every holder ever, and the fence of its claim."""
+    """What has happened to the key. ``runs``, ``bodies``: all there ever were, and the revision that made each."""
 
     revision: int = 0
-    runs: set[str] = field(default_factory=set)
+    runs: dict[str, int] = field(default_factory=dict)
     bodies: dict[Holder, int] = field(default_factory=dict)
     over: set[Holder] = field(default_factory=set)
     reported: set[Holder] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Ghost:
             assert after.run_id not in self.runs, "a run id was used again"
             assert (after.attempt, after.failures, after.holder, after.stop) == (0, 0, None, None)
             assert after.phase is Phase.WAITING
-            self.runs.add(after.run_id)
+            self.runs[after.run_id] = self.revision
         elif before is not None:
             assert after.failures - before.failures in {0, 1}
 

@@ -165,6 +165,14 @@ def test_a_holder_recognises_its_own_stored_outcome_under_what_came_after(
         assert at.found.last.run_id == "r1"
 
 
+@pytest.mark.parametrize("stored", [fail(S2), snooze(S2), c.HandBack(holder=S2)])
+def test_an_attempt_after_an_evicted_one_recognises_its_own_write(stored: c.Command) -> None:
+    """[23] attempt 1 is evicted; attempt 2 puts the run back itself, its answer is lost."""
+    at = play(submit(timeout=5.0), claim(), 15.0, evict(S1), 1.0, claim("s2"), stored)
+    assert refused(at, stored) is Why.ALREADY
+    assert refused(at, succeed(S1)) is Why.FENCED
+
+
 @pytest.mark.parametrize(
     "by_others",
     [

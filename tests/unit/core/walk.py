@@ -203,7 +203,7 @@ class Walk:
                 next_run_id=self.new("r"),
                 closed=frozenset(self.ghost.closed),
                 drained=frozenset(self.ghost.drained),
-                own_lost=self.pick(missed) if missed else None,
+                own_lost=self.pick(missed[-2:]) if missed else None,
             )
         )
 
@@ -243,7 +243,7 @@ class Walk:
         return c.HandBack(holder=body)
 
     def a_body_ends_unheard(self) -> None:
-        if self.pick(SELDOM) and self.ghost.bodies:
+        if self.pick(HALF) and self.ghost.bodies:
             self.ghost.over.add(self.a_body())
 
     def a_body_confirms(self) -> None:

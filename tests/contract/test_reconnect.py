@@ -1,0 +1,120 @@
+"""What holds across a server that is killed and started again: its own server, never the shared one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tenure.clock import SYSTEM
+from tenure.core.commands import Cancel, Replace
+from tenure.core.records import Phase
+from tenure.core.sessions import StopSignal
+from tenure.core.subjects import Names
+from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NOTHING
+from tenure.stores import Stores
+from tests.contract.conftest import submit
+from tests.support import FAST, wait_until
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def stores(server: EmbeddedServer, namespace: str) -> AsyncIterator[Stores]:
+    stores = await Stores.open(server.url, Names(namespace), FAST, name="reconnect")
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+async def killed_and_back(server: EmbeddedServer) -> None:
+    await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)
+
+
+async def consumers(stores: Stores, stream: str) -> int:
+    info = await stores.conn.api(f"STREAM.INFO.{stream}", {})
+    assert isinstance(info, dict)
+    return int(info["state"]["consumer_count"])
+
+
+async def test_follow_sees_what_was_written_while_it_was_cut_off(stores: Stores, server: EmbeddedServer, namespace: str) -> None:
+    """Events are not repeated for those who were away: a reconnect has to read."""
+    await stores.runs.commit("k", submit("k", "r1"), at=NOTHING)
+    async with stores.runs.follow("k") as changes:
+        await changes.next()
+        await asyncio.to_thread(server.kill)
+        await wait_until(lambda: not stores.conn.is_connected, description="the connection is lost")
+        following = asyncio.create_task(changes.next())
+        await asyncio.to_thread(server.start)
+        other = await Stores.open(server.url, Names(namespace), FAST, name="other")
+        await other.runs.commit("k", Cancel(run_id="r1"))
+        await other.close()
+        found = await following
+        while found.record is None or found.record.phase is not Phase.CANCELLED:
+            found = await changes.next()
+
+
+async def test_a_write_that_meets_a_restart_is_stored_once(stores: Stores, server: EmbeddedServer) -> None:
+    await stores.runs.commit("k", submit("k", "r0"), at=NOTHING)
+    found = await stores.runs.read("k")
+    assert found.record is not None
+    await asyncio.to_thread(server.kill)
+    writing = asyncio.create_task(stores.runs.commit("k", Replace(key="k", run_id="r1", task=found.record.task)))
+    await asyncio.to_thread(server.start)
+    await writing
+    after = await stores.runs.read("k")
+    assert after.record is not None
+    assert (after.record.generation, after.record.run_id) == (2, "r1")
+
+
+async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stores, server: EmbeddedServer) -> None:
+    heard: list[StopSignal] = []
+    live = asyncio.Event()
+    watch = asyncio.create_task(stores.sessions.watch_stops("s", heard.append).run(live))
+    try:
+        await live.wait()
+        await stores.sessions.signal("s", "before", "cancel", Patience(SYSTEM, 5.0))
+        await wait_until(lambda: len(heard) == 1, description="the first signal")
+        await killed_and_back(server)
+        back = time.monotonic()
+        await stores.sessions.signal("s", "after", "cancel", Patience(SYSTEM, 5.0))
+        await wait_until(lambda: len(heard) == 2, description="the second signal")
+        assert time.monotonic() - back < 2.5
+        assert [signal.run_id for signal in heard] == ["before", "after"]
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+async def test_reconnects_leak_no_consumers(stores: Stores, server: EmbeddedServer) -> None:
+    live = asyncio.Event()
+    watch = asyncio.create_task(stores.sessions.watch_stops("s", lambda _signal: None).run(live))
+    try:
+        await live.wait()
+        for _ in range(5):
+            await killed_and_back(server)
+            await wait_until(lambda: stores.conn.is_connected, description="connected again")
+            await wait_until(live.is_set, description="watching again")
+
+        async def one() -> bool:
+            return await consumers(stores, stores.names.sessions_stream) == 1
+
+        await wait_until(one, description="one consumer is left")
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+    async def none() -> bool:
+        return await consumers(stores, stores.names.sessions_stream) == 0
+
+    await wait_until(none, description="an ended watch leaves none")

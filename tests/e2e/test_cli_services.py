@@ -1,0 +1,172 @@
+"""The commands that stay: server, worker and dev, their signals and their ends; and setup."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+
+import psutil
+import pytest
+
+from tenure import App
+from tenure.nats.connection import Connection
+from tests.e2e.commands import Cli, end, line_of
+from tests.support import FAST, wait_until
+
+# -- server and setup ------------------------------------------------------------------------------------------------
+
+
+async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: Cli) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        serving = own.start("server", "--store", str(own.folder / "store"), "--port", "0")
+        url = re.findall(r"nats://[\d.:]+", line_of(serving))[0]
+        did = own.json("setup", "tasks:app", "--url", url)["streams"][0]["did"]
+        assert did == ("created" if number == signal.SIGTERM else "unchanged")
+        serving.send_signal(number)
+        assert serving.wait(10) == 0
+
+
+async def test_setup_says_what_differs_and_changes_it(own: Cli) -> None:
+    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"created"}
+    app = App(own.namespace, config=FAST)
+    connection = await Connection.open(own.url, FAST, name="test")
+    try:
+        info = await connection.api(f"STREAM.INFO.{app.names.runs_stream}", {})
+        assert isinstance(info, dict)
+        changed = info["config"] | {"subject_delete_marker_ttl": 60_000_000_000}
+        assert isinstance(await connection.api(f"STREAM.UPDATE.{app.names.runs_stream}", changed), dict)
+    finally:
+        await connection.close()
+    assert "run `tenure setup` to change it" in own("submit", "tasks:app", "say", "--arg", "text=x", code=2).stderr
+    table = own("setup", "--namespace", own.namespace).stdout
+    assert re.search(r"updated +subject_delete_marker_ttl is 60000000000, must be 3600000000000", table)
+    assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"unchanged"}
+
+
+def test_more_replicas_than_servers_are_exit_code_2(own: Cli) -> None:
+    assert "replicas" in own("setup", "tasks:app", "--replicas", "3", code=2).stderr
+
+
+# -- worker ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_answers_health_ready_and_metrics(own: Cli) -> None:
+    with own.worker() as worker:
+        own("submit", "tasks:app", "say", "--arg", "text=x", "--wait")
+        assert worker.get("/health") == (200, "alive\n")
+        assert worker.get("/ready") == (200, "ready\n")
+        assert worker.get("/")[0] == 404
+        status, text = worker.get("/metrics")
+    assert status == 200
+    assert re.search(r'tenure_outcomes_total\{actor="say",outcome="succeeded"\} [1-9]', text)
+    assert 'tenure_superseded_total{actor="say",where="head"}' in text
+
+
+def test_a_worker_says_in_words_when_it_is_ready(own: Cli) -> None:
+    process = own.start("worker", "tasks:app", "--queue", "default", "--queue", "other", "--concurrency", "3")
+    assert re.match(
+        r"tenure worker ready: namespace \S+, queues default, other, concurrency 3, pid \d+\n", line_of(process)
+    )
+    assert end(process) == 0
+
+
+async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(own: Cli) -> None:
+    """What runs is finished within the drain, the rest is handed back; each key has one outcome, none needed a second body."""
+    app = App(own.namespace, config=FAST)
+
+    @app.actor
+    async def nap(seconds: float) -> str:
+        return "rested"
+
+    async with app.connect(own.url) as client:
+        runs = await client.submit_many([(nap.call(0.2), f"n{number}") for number in range(60)])
+        with own.worker("--concurrency", "10") as first:
+
+            async def under_way() -> bool:
+                status = await client.status("n12")
+                return status is not None and status.phase == "running"
+
+            await wait_until(under_way, description="the worker is in the middle of its load")
+            first.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(first.process.wait, 10) == 0
+        phases = [status.phase for number in range(60) if (status := await client.status(f"n{number}"))]
+        assert set(phases) == {"succeeded", "queued"}
+        with own.worker("--concurrency", "30"):
+            for run in runs:
+                assert not isinstance(run, Exception)
+                status = await run.wait(timeout=10)
+                assert (status.phase, status.attempt) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize(
+    ("actor", "arguments", "sign"),
+    [
+        ("stuck", ["--arg", "seconds=30"], "stuck-body"),
+        ("hang", ["--arg", "seconds=30"], "hanging-body"),
+        ("stubborn", [], "stubborn-body"),
+    ],
+    ids=["thread", "every helper thread", "task"],
+)
+async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
+    own: Cli, actor: str, arguments: list[str], sign: str
+) -> None:
+    """A thread cannot be stopped and a task may swallow its cancellation: the run is handed back, the process ends with 0."""
+    with own.worker() as worker:
+        own("submit", "tasks:app", actor, "--key", "k", *arguments)
+        await wait_until((own.folder / sign).exists, description="the body runs")
+        worker.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(worker.process.wait, 10) == 0
+
+
+async def test_a_second_sigint_ends_a_worker_at_once(own: Cli) -> None:
+    """The first drains (and would wait for a long body), the second does not wait; also while a body blocks the event loop."""
+    log = own.folder / "stderr.log"
+    for actor, sign in (("stuck", "stuck-body"), ("block", "blocking-body")):
+        with own.worker() as worker:
+            own("submit", "tasks:app", actor, "--arg", "seconds=30")
+            await wait_until((own.folder / sign).exists, description="the body runs")
+            worker.process.send_signal(signal.SIGINT)
+            if actor == "stuck":
+                await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
+            else:
+                await asyncio.sleep(0.1)  # paused: two signals at once would be one
+            worker.process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(worker.process.wait, 5) == 130
+
+
+# -- dev -------------------------------------------------------------------------------------------------------------
+
+
+async def test_dev_serves_works_and_reloads(own: Cli) -> None:
+    """A broken edit ends the worker; the next edit brings it back with the new code, and the server kept its keys."""
+    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
+    own.url = re.findall(r"nats://[\d.:]+", line_of(process))[0]
+    assert "ready" in line_of(process)
+    say_hello = ("submit", "tasks:app", "greet", "--arg", "name=Ada", "--wait")
+    assert own.json(*say_hello, "--key", "one")["result"]["text"] == "hello Ada"
+    source = own.module.read_text(encoding="utf-8")
+    own.module.write_text(source + "\nthis is no Python\n", encoding="utf-8")
+    assert "tasks.py changed" in line_of(process)
+    assert "the worker ended with exit code 2" in line_of(process)
+    own.module.write_text(source.replace('word = "hello"', 'word = "good evening"'), encoding="utf-8")
+    assert "tasks.py changed" in line_of(process)
+    assert "ready" in line_of(process)
+    assert own.json(*say_hello, "--key", "two")["result"]["text"] == "good evening Ada"
+    assert own.json("show", "one")["phase"] == "succeeded"
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(process.wait, 15) == 0
+
+
+async def test_nothing_outlives_a_dev_that_was_killed(own: Cli) -> None:
+    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
+    line_of(process)
+    assert "ready" in line_of(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 2
+    process.kill()
+    process.wait(5)
+    await wait_until(
+        lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in family),
+        description="worker and server have ended",
+    )
