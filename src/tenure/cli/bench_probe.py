@@ -57,7 +57,9 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, its ended threads included."""
     if sys.platform != "linux":
         return float("nan")
-    return time.clock_gettime((~pid << 3) | 2)  # the kernel's name for "CPU time of process pid"; nanoseconds, not ticks
+    return time.clock_gettime(
+        (~pid << 3) | 2
+    )  # the kernel's name for "CPU time of process pid"; nanoseconds, not ticks
 
 
 def rss_megabytes(pid: int) -> float:

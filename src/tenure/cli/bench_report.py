@@ -79,7 +79,13 @@ FIGURES = (
     _time("late_burst_p99_ms", "delayed start, all at one instant: lateness p99", goal=60.0, aim=40.0),
     Figure(name="idle_rss_mb", text="idle worker: resident memory", unit="MB", digits=1, goal=60.0),
     Figure(name="idle_cpu_percent", text="idle worker: CPU", unit="%", goal=1.0),
-    Figure(name="memory_growth_mb", text="a long life: growth of memory after the first tenth", unit="MB", digits=1, goal=10.0),
+    Figure(
+        name="memory_growth_mb",
+        text="a long life: growth of memory after the first tenth",
+        unit="MB",
+        digits=1,
+        goal=10.0,
+    ),
 )
 
 
@@ -108,7 +114,11 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def ratio(self, figure: Figure) -> float | None:
         """To the raw figure of the same run; None where there is none to compare with."""
-        return None if figure.raw is None or figure.raw == figure.name else self.value(figure.name) / self.value(figure.raw)
+        return (
+            None
+            if figure.raw is None or figure.raw == figure.name
+            else self.value(figure.name) / self.value(figure.raw)
+        )
 
     @property
     def machine(self) -> dict[str, Any]:
@@ -171,7 +181,9 @@ class Report(Struct, frozen=True, kw_only=True):
                 f"[{_COLOURS.get(verdict, 'default')}]{verdict}",
             )
         console.print(table)
-        console.print(", ".join(f"{name} {value}" for name, value in self.machine.items()), f"- took {self.seconds:.0f} s")
+        console.print(
+            ", ".join(f"{name} {value}" for name, value in self.machine.items()), f"- took {self.seconds:.0f} s"
+        )
         account = self.account
         console.print(
             f"{account.submitted:,} tasks submitted, {account.finished:,} with an outcome, {account.outcomes:,} outcomes stored: "

@@ -224,8 +224,12 @@ async def _late(stage: Stage, number: int, due_in: Callable[[int], float]) -> li
     base = time.time()
     due = {task: datetime.fromtimestamp(base + due_in(index), UTC) for index, task in enumerate(numbers)}
     have = len(stage.stamps.read())
-    await in_flight(number, lambda index: stage.client.submit(stage.bench.stamp.call(numbers[index]), at=due[numbers[index]]))
-    await stage.until(lambda: len(stage.stamps.read()) >= have + number, 30.0, "every delayed task to start", every=0.05)
+    await in_flight(
+        number, lambda index: stage.client.submit(stage.bench.stamp.call(numbers[index]), at=due[numbers[index]])
+    )
+    await stage.until(
+        lambda: len(stage.stamps.read()) >= have + number, 30.0, "every delayed task to start", every=0.05
+    )
     started = {task: at for at, task in stage.stamps.read()[have:]}
     return [(started[task] - at.timestamp()) * 1000.0 for task, at in due.items()]
 

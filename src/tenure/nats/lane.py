@@ -17,7 +17,7 @@ from tenure.clock import Clock
 from tenure.core.errors import Unavailable
 from tenure.core.subjects import Names
 from tenure.nats.connection import Connection
-from tenure.nats.work import Work
+from tenure.nats.work import Delivery, Work
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.lane")
@@ -25,7 +25,7 @@ _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "4
 
 
 class Lane:
-    """Pulls from one consumer. ``on_message`` gets each message; it must not block."""
+    """Pulls from one consumer. ``on_delivery`` gets each message; it must not block."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Lane:
         clock: Clock,
         queue: str,
         priority: str,
-        on_message: Callable[[Lane, Msg], Awaitable[None]],
+        on_delivery: Callable[[Lane, Delivery], Awaitable[None]],
     ) -> None:
         self.queue = queue
         self.priority = priority
@@ -45,7 +45,7 @@ class Lane:
         self._conn = conn
         self._clock = clock
         self._work = work
-        self._on_message = on_message
+        self._on_delivery = on_delivery
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{names.work_stream}.{names.consumer(queue, priority)}"
         self._inbox = conn.new_inbox()
         self._subscription: Subscription | None = None
@@ -61,7 +61,7 @@ class Lane:
         self._off = [self._conn.on_reconnect(self._restart), self._conn.on_disconnect(self._forget)]
 
     async def close(self) -> None:
-        """Stop listening: the server drops what was asked for; what it had sent still reaches ``on_message`` before this returns."""
+        """Stop listening: the server drops what was asked for; what it had sent still reaches ``on_delivery`` before this returns."""
         for off in self._off:
             off()
         subscription, self._subscription = self._subscription, None
@@ -132,7 +132,7 @@ class Lane:
             self.outstanding -= 1
         if self.wanted:
             self.wanted -= 1
-        await self._on_message(self, msg)
+        await self._on_delivery(self, self._work.open(msg))
 
     async def _status(self, status: str, headers: dict[str, str]) -> None:
         if status == _IDLE:

@@ -1,12 +1,13 @@
-"""nats-py's client with a shorter way for what we do a hundred thousand times: publish, and take the answer to a request.
+"""nats-py's client with a shorter way for what we do a hundred thousand times: publish, and take what arrives.
 
 In nats-py 2.16 a request and its answer cost 14 us of Python, more than everything that Tenure does about it: each header goes
-through three regular expressions, each answer through header parsing, a message object, a queue and a task. Here the protocol line
-is written in one go, and an answer without headers goes from the parser straight to whoever waits for it: 6 us.
+through three regular expressions, each message that arrives through two on a shrinking buffer, each answer through a message object,
+a queue and a task. Here a protocol line is written in one go and read with ``split``, and an answer without headers goes from the
+parser straight to whoever waits for it: 5 us.
 
-Whatever is unusual (not connected, draining, too large, odd subjects or headers, answers with headers) takes nats-py's own way, so
-nothing behaves differently. This leans on private parts of nats-py: ``make_client`` therefore gives the plain client for every version
-that is not listed here, and the tests run against both.
+Whatever is unusual (not connected, too large, odd subjects or headers, every protocol line but MSG and HMSG) takes nats-py's own way,
+so nothing behaves differently. This leans on private parts of nats-py: ``make_client`` therefore gives the plain client for every
+version that is not listed here, and the tests run against both.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from collections.abc import Callable, Mapping
 
 from nats.aio.client import Client as NatsClient
 from nats.aio.subscription import Subscription
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
+
+_PIECE = 65_536
+"""What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
 
 
 def make_client() -> NatsClient:
@@ -31,7 +36,8 @@ class QuickClient(NatsClient):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nats-py leaves it unannotated
-        self._answers_sid = -1
+        self._ps = QuickParser(self)
+        self._answers_sid = b""
         self._answers_skip = 0
         self._answered: Callable[[bytes, bytes], None] = lambda _token, _data: None
 
@@ -39,7 +45,7 @@ class QuickClient(NatsClient):
         """Give ``answered`` the rest of the subject after ``prefix``, and the data, of what arrives for ``subscription`` without headers."""
         self._answered = answered
         self._answers_skip = len(prefix)
-        self._answers_sid = subscription._id  # noqa: SLF001  (nats-py has no other name for it)
+        self._answers_sid = b"%d" % subscription._id  # noqa: SLF001  (nats-py has no other name for it)
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None
@@ -77,12 +83,51 @@ class QuickClient(NatsClient):
         if queue.empty():
             await self._flush_pending()
 
-    async def _process_msg(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
-    ) -> None:
-        if sid == self._answers_sid and not headers:
-            self.stats["in_msgs"] += 1
-            self.stats["in_bytes"] += len(data)
-            self._answered(subject[self._answers_skip :], data)
-        else:
-            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None for no headers
+    def is_answer(self, sid: bytes, subject: bytes, data: bytes) -> bool:
+        """Hand a message without headers to whoever waits for it, if it is an answer."""
+        if sid != self._answers_sid:
+            return False
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        self._answered(subject[self._answers_skip :], data)
+        return True
+
+
+class QuickParser(Parser):
+    """nats-py's parser, with its messages taken out of what was read as a whole."""
+
+    def __init__(self, client: QuickClient) -> None:
+        super().__init__(client)
+        self._client = client
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Dispatch the messages in ``data``; one that is not complete waits in ``buf`` for the next call, as in nats-py."""
+        if self.state != AWAITING_CONTROL_LINE or len(self.buf) > _PIECE:
+            await super().parse(data)  # a long message comes in pieces
+            return
+        if self.buf:
+            data = bytes(self.buf) + data
+            self.buf.clear()
+        at, end = 0, len(data)
+        while at < end:
+            line = data.find(b"\r\n", at)
+            words = data[at:line].split(b" ") if line > 0 else []
+            count = len(words)
+            if (count == 4 or count == 5) and words[0] == b"MSG":  # noqa: PLR2004, PLR1714  (with or without a reply subject)
+                start = body = line + 2
+            elif (count == 5 or count == 6) and words[0] == b"HMSG":  # noqa: PLR2004, PLR1714  (with or without a reply subject)
+                start = line + 2
+                body = start + int(words[-2])
+            else:
+                break
+            stop = start + int(words[-1])
+            if stop + 2 > end:
+                self.buf.extend(data[at:])
+                return
+            at = stop + 2
+            if body > start or not self._client.is_answer(words[2], words[1], data[start:stop]):
+                reply = words[3] if count == (6 if body > start else 5) else b""
+                headers = data[start:body] if body > start else None
+                await self._client._process_msg(int(words[2]), words[1], reply, data[body:stop], headers)  # type: ignore[arg-type]  # noqa: SLF001  (None for no headers; nats-py's parser calls it too)
+        if at < end:
+            await super().parse(data[at:])

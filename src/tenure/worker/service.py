@@ -14,22 +14,20 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from nats.aio.msg import Msg
-
 from tenure.clock import SYSTEM
 from tenure.context import StopReason
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
-from tenure.core.subjects import PRIORITIES, check_name
+from tenure.core.subjects import check_name
 from tenure.metrics import Metrics
-from tenure.nats.lane import Lane
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.handler import Handler
 from tenure.worker.lease import Lease
+from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("tenure.worker")
 _TEND_SECONDS = 1.0
-_REFILL_SECONDS = 0.002
+_GAUGE_TICKS = 5
 _ERRORS_A_MINUTE = 30
 _IDLE_LOOK_SECONDS = 0.05
 
@@ -64,13 +62,10 @@ class Worker:
         self._stores: Stores | None = None
         self._lease: Lease | None = None
         self._handler: Handler | None = None
-        self._lanes: list[Lane] = []
-        self._hot: dict[Lane, bool] = {}
-        self._refill_timer: asyncio.TimerHandle | None = None
+        self._puller: Puller | None = None
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
-        self._pulling = False
         self._errors: deque[float] = deque()
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,6 +90,7 @@ class Worker:
             raise
         self._handler = Handler(self.app, self._stores, self.table, self.metrics)
         self._handler.spawn = self._spawn
+        self._puller = Puller(self._stores, self.queues, free=self._free, start=self._begin, spawn=self._spawn)
         self.table.on_change = self._on_change
         self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
         return self
@@ -125,6 +121,14 @@ class Worker:
             raise TenureError(msg)
         return self._lease
 
+    @property
+    def puller(self) -> Puller:
+        """The worker's lanes. Raises TenureError before it is entered."""
+        if self._puller is None:
+            msg = "the worker is not open: use it as `async with app.worker() as worker`"
+            raise TenureError(msg)
+        return self._puller
+
     async def _open_lease(self) -> Lease:
         lease = Lease(
             url=self._url,
@@ -143,7 +147,8 @@ class Worker:
     def stop(self) -> None:
         """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over. From the worker's loop."""
         self._stopping.set()
-        self._pulling = False
+        if self._puller is not None:
+            self._puller.pulling = False
         self._tell_all("drain")  # now: a claim that is won while the lanes are closed must not start a body
 
     def _tell_all(self, reason: StopReason) -> None:
@@ -175,16 +180,7 @@ class Worker:
         await service
 
     async def _idle(self) -> bool:
-        if not self._pulling or len(self.table):
-            return False
-        for lane in self._lanes:
-            try:
-                waiting, unanswered = await self.stores.work.pending(lane.queue, lane.priority)
-            except Unavailable:
-                return False
-            if waiting or unanswered:
-                return False
-        return not len(self.table)
+        return not len(self.table) and self._puller is not None and await self._puller.idle() and not len(self.table)
 
     # -- the service -------------------------------------------------------------------------------------------------
 
@@ -200,7 +196,7 @@ class Worker:
     async def _serve(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                await self._open_lanes()
+                await self.puller.open(pulling=not self._stopping.is_set())
                 tending = group.create_task(self._tend())
                 while not self._stopping.is_set():
                     await _first_of(self._stopping, self._lost)
@@ -213,63 +209,26 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
-    async def _open_lanes(self) -> None:
-        for queue in self.queues:
-            for priority in PRIORITIES:
-                lane = Lane(
-                    self.stores.conn,
-                    self.app.names,
-                    self.stores.work,
-                    queue=queue,
-                    priority=priority,
-                    clock=self.stores.clock,
-                    on_message=self._received,
-                )
-                await lane.open()
-                self._lanes.append(lane)
-        self._pulling = not self._stopping.is_set()
-        await self._refill()
-
-    async def _close_lanes(self) -> None:
-        self._pulling = False
-        if self._refill_timer is not None:
-            self._refill_timer.cancel()
-            self._refill_timer = None
-        lanes, self._lanes = self._lanes, []
-        self._hot.clear()
-        for lane in lanes:
-            await lane.close()
-
     async def _tend(self) -> None:
         """Look after the lanes and the gauges."""
+        ticks = 0
         while True:
             await asyncio.sleep(_TEND_SECONDS)
-            for lane in list(self._lanes):
-                await lane.tend()
-                if not self._hot.pop(lane, False):
-                    lane.wanted = min(lane.wanted, 1)
-            await self._refill()
-            with contextlib.suppress(Unavailable):
-                for queue in self.queues if self.stores.conn.is_connected else ():
-                    pending = [await self.stores.work.pending(queue, priority) for priority in PRIORITIES]
-                    self.metrics.pending[queue] = sum(waiting for waiting, _ in pending)
+            ticks += 1
+            await self.puller.tend()
+            if ticks % _GAUGE_TICKS == 0 and self.stores.conn.is_connected:
+                with contextlib.suppress(Unavailable):
+                    for queue, (waiting, _) in (await self.puller.pending()).items():
+                        self.metrics.pending[queue] = waiting
 
-    # -- pulling -----------------------------------------------------------------------------------------------------
+    # -- deliveries --------------------------------------------------------------------------------------------------
 
-    @property
     def _free(self) -> int:
-        return self.concurrency - len(self.table)
+        return self.concurrency - len(self.table) if self.lease.trusted else 0
 
     def _on_change(self) -> None:
-        """A slot came free: ask for more, at once if many are free, else together with its neighbours 2 ms later."""
         self._changed.set()
-        if self._pulling and self._refill_timer is None and self._loop is not None:
-            self._refill_timer = self._loop.call_later(_REFILL_SECONDS, self._refill_soon)
-
-    def _refill_soon(self) -> None:
-        self._refill_timer = None
-        if self._pulling:
-            self._spawn(self._refill())
+        self.puller.refill_soon()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Handlers are not in the TaskGroup: a body that swallows its cancellation must not keep the service from ending."""
@@ -278,34 +237,20 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _refill(self) -> None:
-        """Ask each lane for what may be started: lanes that lately had something for every free slot, quiet ones for one."""
-        free = self._free
-        if free <= 0 or not self._pulling or not self.lease.trusted:
-            return
-        for lane in self._lanes:
-            await lane.want(free if lane in self._hot else 1)
-
-    async def _received(self, lane: Lane, msg: Msg) -> None:
-        if lane not in self._hot:
-            self._hot[lane] = True
-            self._on_change()
-        if not self._pulling or self._free <= 0 or not self.lease.trusted:
-            await self.stores.work.nak(msg.reply)
-            return
-        delivery = self.stores.work.open(msg)
+    async def _begin(self, delivery: Delivery) -> None:
+        work = self.stores.work
         if delivery.to is None:
-            _log.error("message.foreign", subject=msg.subject, data=msg.data[:200])
+            _log.error("message.foreign", subject=delivery.subject)
             self.metrics.claims["", "foreign"] += 1
-            await self.stores.work.term(msg.reply, "not a wake-up of Tenure")
+            await work.term(delivery.reply, "not a wake-up of Tenure")
             return
-        live = Live(delivery.to.key, delivery.to.run_id, msg.reply)
+        live = Live(delivery.to.key, delivery.to.run_id, delivery.reply)
         if not self.table.enter(live):  # another delivery of this run is being worked on here [3]
             self.metrics.claims["", "busy"] += 1
-            await self.stores.work.nak(msg.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))
+            await work.nak(delivery.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))
             return
         lease = self.lease
-        lease.in_hand[msg.reply] = self.stores.clock.steady()
+        lease.in_hand[delivery.reply] = self.stores.clock.steady()
         live.task = self._spawn(self._handle(live, delivery, lease))
 
     async def _handle(self, live: Live, delivery: Delivery, lease: Lease) -> None:
@@ -364,7 +309,7 @@ class Worker:
         """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
         self.metrics.errors["lease"] += 1
         self._tell_all("lease_lost")
-        await self._close_lanes()
+        await self.puller.close()
         for live in self.table.all():
             live.interrupt()
         await self._wait_empty(self._longest_grace())
@@ -375,10 +320,10 @@ class Worker:
             try:
                 if not self.lease.trusted:
                     self._lease = await self._open_lease()
-                await self._open_lanes()
+                await self.puller.open(pulling=not self._stopping.is_set())
             except Unavailable as error:
                 _log.warning("session.not_opened", error=str(error))
-                await self._close_lanes()
+                await self.puller.close()
                 await _first_of(self._stopping, timeout=1.0)
             else:
                 return
@@ -388,7 +333,7 @@ class Worker:
     async def _drain(self) -> None:
         _log.info("drain.started", running=len(self.table))
         self._tell_all("drain")
-        await self._close_lanes()
+        await self.puller.close()
         if not await self._wait_empty(self.app.config.drain_seconds):
             for live in self.table.all():
                 live.interrupt()
@@ -423,11 +368,11 @@ class Worker:
     @property
     def why_not_ready(self) -> str:
         """Empty while the worker pulls, its session is trusted and its loops run; else what is missing."""
-        if self._lease is None or not self._pulling:
+        if self._lease is None or self._puller is None or not self._puller.pulling:
             return "not pulling"
         if not self._lease.trusted:
             return "the session is not trusted"
-        deaf = [f"{lane.queue}/{lane.priority}" for lane in self._lanes if not lane.alive]
+        deaf = self._puller.deaf
         return f"the server was not heard on {', '.join(deaf)}" if deaf else ""
 
 
