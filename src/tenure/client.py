@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from tenure.actors import Call
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, TenureError, Unavailable
-from tenure.core.generations import leaves_trace
+from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
-from tenure.core.records import Overlap, Phase, Record, Task
+from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
 from tenure.core.subjects import encode_key
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined
@@ -172,18 +172,21 @@ class Client:
         except InvalidCall as error:
             msg = f"actor {call.task.actor}: the arguments are too large: {error}"
             raise InvalidCall(msg, field="call") from error
-        return replace(call.task, args=None, blob=blob)
+        return replace(call.task, args=NO_ARGS, blob=blob)
 
     async def _start(self, command: c.Submit | c.Replace, result_type: Any) -> Run[Any]:
         runs = self.stores.runs
         patience = runs.patience()
-        result = await runs.commit(
-            command.key,
-            command,
-            at=NOTHING,
-            once=lambda record: record is not None and leaves_trace(record, command.run_id),
-            patience=patience,
-        )
+
+        def once(record: Record | None) -> bool:
+            return record is not None and leaves_trace(record, command.run_id)
+
+        result = await runs.commit(command.key, command, at=NOTHING, once=once, patience=patience)
+        if isinstance(command, c.Submit) and isinstance(result, Declined) and not result.unsure:
+            lost = await self._lost_holder(result)
+            if lost is not None:
+                command = replace(command, lost=lost)
+                result = await runs.commit(command.key, command, at=result.found, once=once, patience=patience)
         if isinstance(result, Committed):
             await self._carry_out(result, patience)
             record = result.record
@@ -208,9 +211,7 @@ class Client:
         about = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             await self.stores.complete(result.found, self.stores.runs.patience())
-            generation = record.generation
-            if record.run_id != command.run_id and record.last is not None:
-                generation = record.last.generation
+            generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
         if why is Why.DIFFERS:
             msg = f"{record.key!r} has a live run with another actor or other arguments"
@@ -223,6 +224,17 @@ class Client:
             raise KeyIsLive(msg, **about)  # type: ignore[arg-type]  # three attributes by name
         await self._help(record, result)
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
+
+    async def _lost_holder(self, declined: Declined) -> Holder | None:
+        """The live run's holder if its session is closed and its budget spent: the run can only fail, so the submit is not its [29]."""
+        record = declined.found.record
+        if declined.refused.why not in {Why.LIVE, Why.DIFFERS} or record is None or record.holder is None:
+            return None
+        if record.failures + 1 < record.task.policy.max_attempts:
+            return None
+        seen = await self.stores.sessions.read(record.holder.session)
+        dead = seen is not None and seen.session.closed not in {None, "drain"}
+        return record.holder if dead else None
 
     async def _help(self, record: Record, result: Declined) -> None:
         """A live run that has been due for seconds may have lost its producer before the wake-up: whoever joins it looks."""

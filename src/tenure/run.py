@@ -117,7 +117,7 @@ class Run(Generic[Res]):
             )
         if last.phase is Phase.CANCELLED:
             raise RunCancelled(key=self.key, generation=last.generation, run_id=last.run_id, reason=last.reason)
-        data = bytes(last.result) if last.result is not None else b"null"
+        data = bytes(last.result)
         if last.blob is not None:
             data = await self._client.stores.blobs.get(last.blob)
         kind = self._result_type

@@ -68,7 +68,7 @@ class Stores:
     async def get_args(self, task: Task, patience: Patience) -> bytes:
         """Arguments of a task, from the record or from their blob. Raises TenureError if the blob is gone."""
         if task.blob is None:
-            return bytes(task.args) if task.args is not None else b"{}"
+            return bytes(task.args)
         while True:
             try:
                 return await self.blobs.get(task.blob)
@@ -107,9 +107,7 @@ class Stores:
                 case Wake():
                     await self.work.wake(record, data, revision, self.clock.now(), patience)
                 case Signal(holder, reason):
-                    await self.sessions.signal(
-                        holder.session, holder.run_id, "cancel" if reason == "cancel" else "superseded", patience
-                    )
+                    await self.sessions.signal(holder, reason, patience)
                 case Apply(entry):
                     entries.append(entry)
                 case _:

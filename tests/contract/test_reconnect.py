@@ -10,7 +10,7 @@ import pytest
 
 from tenure.clock import SYSTEM
 from tenure.core.commands import Cancel, Replace
-from tenure.core.records import Phase
+from tenure.core.records import Holder, Phase
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import Names
 from tenure.nats.embedded import EmbeddedServer
@@ -47,7 +47,9 @@ async def consumers(stores: Stores, stream: str) -> int:
     return int(info["state"]["consumer_count"])
 
 
-async def test_follow_sees_what_was_written_while_it_was_cut_off(stores: Stores, server: EmbeddedServer, namespace: str) -> None:
+async def test_follow_sees_what_was_written_while_it_was_cut_off(
+    stores: Stores, server: EmbeddedServer, namespace: str
+) -> None:
     """Events are not repeated for those who were away: a reconnect has to read."""
     await stores.runs.commit("k", submit("k", "r1"), at=NOTHING)
     async with stores.runs.follow("k") as changes:
@@ -83,11 +85,11 @@ async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stor
     watch = asyncio.create_task(stores.sessions.watch_stops("s", heard.append).run(live))
     try:
         await live.wait()
-        await stores.sessions.signal("s", "before", "cancel", Patience(SYSTEM, 5.0))
+        await stores.sessions.signal(Holder(session="s", run_id="before", attempt=1), "cancel", Patience(SYSTEM, 5.0))
         await wait_until(lambda: len(heard) == 1, description="the first signal")
         await killed_and_back(server)
         back = time.monotonic()
-        await stores.sessions.signal("s", "after", "cancel", Patience(SYSTEM, 5.0))
+        await stores.sessions.signal(Holder(session="s", run_id="after", attempt=1), "cancel", Patience(SYSTEM, 5.0))
         await wait_until(lambda: len(heard) == 2, description="the second signal")
         assert time.monotonic() - back < 2.5
         assert [signal.run_id for signal in heard] == ["before", "after"]

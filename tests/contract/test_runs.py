@@ -92,7 +92,9 @@ async def test_a_finished_record_expires_and_leaves_a_marker_that_refuses_a_late
 
 async def test_a_live_record_does_not_expire(stores: Stores) -> None:
     done = await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=1.0), at=NOTHING))
-    message = await stores.conn.api(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("k")})
+    message = await stores.conn.api(
+        f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("k")}
+    )
     assert isinstance(message, dict)
     assert message["message"]["seq"] == done.revision
     assert b"Nats-TTL" not in message["message"]["hdrs"].encode()
@@ -136,7 +138,7 @@ async def test_follow_starts_with_what_is_and_goes_on_with_what_comes(stores: St
         assert first.record.phase is Phase.WAITING
         await stores.runs.commit("k", claim("s", "r1"))
         await stores.runs.commit("k", HandBack(holder=Holder(session="s", run_id="r1", attempt=1)))
-        phases = []
+        phases: list[Phase | None] = []
         revision = first.revision
         while len(phases) < 2:
             found = await changes.next()

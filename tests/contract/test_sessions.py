@@ -7,6 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from tenure.clock import SYSTEM
+from tenure.core.records import Holder
 from tenure.core.sessions import Progress, Session, StopSignal
 from tenure.nats.patience import Patience
 from tenure.stores import Stores
@@ -53,12 +54,12 @@ async def test_a_stop_signal_is_final_and_reaches_a_watch_started_before_or_afte
     ]
     try:
         await live.wait()
-        await stores.sessions.signal("s1", "r1", "cancel", patience())
-        await stores.sessions.signal("s1", "r1", "superseded", patience())
+        await stores.sessions.signal(Holder(session="s1", run_id="r1", attempt=1), "cancel", patience())
+        await stores.sessions.signal(Holder(session="s1", run_id="r1", attempt=1), "superseded", patience())
         await wait_until(lambda: early, description="the early watch hears it")
         watches.append(asyncio.create_task(stores.sessions.watch_stops("s1", late.append).run()))
         await wait_until(lambda: late, description="the late watch hears it too")
-        assert early == late == [StopSignal(run_id="r1", reason="cancel")]
+        assert early == late == [StopSignal(run_id="r1", attempt=1, reason="cancel")]
         assert other == []
     finally:
         for watch in watches:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
-from nats.aio.msg import Msg
 
 from tenure.clock import SYSTEM
 from tenure.core.records import Record, encode
@@ -31,8 +30,7 @@ class Arrivals:
     """A lane and what it delivered, with the time of arrival."""
 
     def __init__(self, stores: Stores, priority: str = "normal") -> None:
-        self.got: list[tuple[float, Msg, Delivery]] = []
-        self._stores = stores
+        self.got: list[tuple[float, Delivery]] = []
         self.lane = Lane(
             stores.conn,
             stores.names,
@@ -40,11 +38,11 @@ class Arrivals:
             clock=SYSTEM,
             queue="default",
             priority=priority,
-            on_message=self._received,
+            on_delivery=self._received,
         )
 
-    async def _received(self, _lane: Lane, msg: Msg) -> None:
-        self.got.append((time.monotonic(), msg, self._stores.work.open(msg)))
+    async def _received(self, _lane: Lane, delivery: Delivery) -> None:
+        self.got.append((time.monotonic(), delivery))
 
 
 @asynccontextmanager
@@ -67,7 +65,7 @@ async def test_a_wake_up_carries_the_record_and_its_revision(stores: Stores) -> 
     async with lane_of(stores) as arrivals:
         await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
-        delivery = arrivals.got[0][2]
+        delivery = arrivals.got[0][1]
         assert delivery.to is not None
         assert (delivery.to.key, delivery.to.run_id, delivery.deliveries) == ("k", "r1", 1)
         assert delivery.found is not None
@@ -83,7 +81,7 @@ async def test_a_wake_up_of_another_bucket_carries_no_revision(stores: Stores) -
         await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
         stores.work.incarnation = mine
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
-        assert arrivals.got[0][2].found is None
+        assert arrivals.got[0][1].found is None
 
 
 async def test_a_large_record_travels_by_name_only(stores: Stores) -> None:
@@ -92,8 +90,8 @@ async def test_a_large_record_travels_by_name_only(stores: Stores) -> None:
         padding = b" " * (stores.config.wake_limit_bytes + 1)
         await stores.work.wake(record, encode(record) + padding, revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
-        assert arrivals.got[0][2].found is None
-        assert arrivals.got[0][2].to is not None
+        assert arrivals.got[0][1].found is None
+        assert arrivals.got[0][1].to is not None
 
 
 async def test_is_stored_knows_wake_ups_and_timers_by_their_run(stores: Stores) -> None:
@@ -113,7 +111,7 @@ async def test_an_unanswered_wake_up_is_delivered_again_after_ack_wait(stores: S
     async with lane_of(stores) as arrivals:
         await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
         await wait_until(lambda: len(arrivals.got) == 2, description="it is delivered twice")
-        assert arrivals.got[1][2].deliveries == 2
+        assert arrivals.got[1][1].deliveries == 2
         assert arrivals.got[1][0] - arrivals.got[0][0] >= stores.config.ack_wait_seconds * 0.9
 
 
@@ -136,7 +134,7 @@ async def test_a_long_delay_becomes_a_timer_that_fires_early_into_the_lane(store
         await stores.work.wake(late, encode(late), revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the timer fires")
         assert SYSTEM.now() < due + 0.1
-        delivery = arrivals.got[0][2]
+        delivery = arrivals.got[0][1]
         assert delivery.to is not None
         assert delivery.found is not None
         assert delivery.found.record == late
@@ -161,7 +159,9 @@ async def test_an_idle_lane_delivers_at_once_after_its_pull_has_expired(stores: 
     async with lane_of(stores, wanted=1) as arrivals:
         expiry = stores.config.pull_expires_seconds
         start = time.monotonic()
-        await wait_until(lambda: time.monotonic() - start > expiry + 0.5, description="the pull expires", timeout=expiry + 5)
+        await wait_until(
+            lambda: time.monotonic() - start > expiry + 0.5, description="the pull expires", timeout=expiry + 5
+        )
         record, data, revision = await record_of(stores)
         sent = time.monotonic()
         await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
@@ -200,5 +200,5 @@ async def test_concurrent_lanes_share_and_deliver_each_wake_up_once(stores: Stor
         for record, data, revision in made:
             await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
         await wait_until(lambda: len(one.got) + len(two.got) == 100, description="all arrive")
-        keys = [d.to.key for _, _, d in one.got + two.got if d.to is not None]
+        keys = [d.to.key for _, d in one.got + two.got if d.to is not None]
         assert len(set(keys)) == 100

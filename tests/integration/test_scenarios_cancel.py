@@ -181,7 +181,7 @@ async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_a
             bodies -= 1
         return name
 
-    async with workers.run(app), workers.run(app):
+    async with workers.run(app) as left, workers.run(app) as right:
         one = await client.submit(work.call("one"), key="k")
         await wait_until(lambda: started, description="the body runs")
         assert (await one.cancel(reason="enough")).outcome == "stopping"
@@ -190,6 +190,9 @@ async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_a
         with pytest.raises(RunCancelled) as error:
             await one.result(5)
         assert error.value.reason == "enough"
+        await wait_until(
+            lambda: any(w.worker.metrics.claims["work", "busy"] for w in (left, right)), description="the new run must wait"
+        )
         assert started == ["one"]
         release.set()
         assert await two.result(5) == "two"

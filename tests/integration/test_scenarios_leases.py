@@ -69,6 +69,8 @@ async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namesp
         await wait_until(woken_enough, description="both runs end", timeout=20)
         assert [await result for result in results] == [1, 1]
         assert {one.worker.lease.id, other.worker.lease.id} == sessions
+        assert one.worker.lease.trusted
+        assert other.worker.lease.trusted
         both = [one, other]
         for actor in ("patient", "blocking"):
             counts = claims(both, actor)

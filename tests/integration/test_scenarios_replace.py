@@ -24,9 +24,10 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
 ) -> None:
     """As in docket 0.27: a running plain task is replaced and both handles are awaited.
 
-    The old body returns while the new one waits for it (stop, wait) or runs beside it (parallel).
+    The old body returns while the new one waits for it (stop, wait) or runs beside it (parallel). An outcome of a run before
+    both is stored all the while.
     """
-    gates = {"first": asyncio.Event(), "second": asyncio.Event()}
+    gates = {name: asyncio.Event() for name in ("earlier", "first", "second")}
     running: list[str] = []
 
     @app.actor
@@ -39,9 +40,11 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
         return name
 
     async with workers.run(app) as worker:
+        gates["earlier"].set()
+        assert await (await client.submit(work.call("earlier"), key="k")).result(5) == "earlier"
         one = await client.submit(work.call("first"), key="k")
         first = asyncio.create_task(one.result(10))
-        await wait_until(lambda: running, description="the first body runs")
+        await wait_until(lambda: "first" in running, description="the first body runs")
         two = await client.replace(work.call("second"), key="k", overlap=overlap)  # type: ignore[arg-type]  # a parameter
         second = asyncio.create_task(two.result(10))
         if overlap == "parallel":
@@ -53,13 +56,13 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
         await wait_until(lambda: "second" in running, description="the second body runs")
         status = await client.status("k")
         assert status is not None
-        assert (status.phase, status.generation, second.done()) == ("running", 2, False)
+        assert (status.phase, status.generation, second.done()) == ("running", 3, False)
 
         gates["second"].set()
         assert await second == "second"
         with pytest.raises(RunSuperseded) as error:
             await first
-        assert (error.value.generation, error.value.by_generation) == (1, 2)
+        assert (error.value.generation, error.value.by_generation) == (2, 3)
         assert await one.result(1, follow=True) == "second"
 
 

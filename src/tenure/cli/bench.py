@@ -65,9 +65,7 @@ class _Bench:
 
     async def run(self) -> Report:
         started = time.perf_counter()
-        repeats = []
-        for number in range(self._plan.repeats):
-            repeats.append(await self._repeat(number))
+        repeats = [await self._repeat(number) for number in range(self._plan.repeats)]
         repeats[-1] |= await self._long_life()
         conn = await Connection.open(self._server.url, Config(), name="tenure-bench")
         version = conn.raw.connected_server_version

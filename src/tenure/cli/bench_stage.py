@@ -145,7 +145,7 @@ class Stage:
         """Wait until every wake-up is acknowledged, which is after its outcome was stored."""
         end = time.monotonic() + seconds
         work = self.client.stores.work
-        while any([sum(await work.pending(_QUEUE, priority)) for priority in PRIORITIES]):  # noqa: C419  (await in a generator)
+        while any([sum(await work.pending(_QUEUE, priority)) for priority in PRIORITIES]):
             self.worker.check()
             if time.monotonic() > end:
                 msg = f"after {seconds:g} s there are still unfinished tasks"

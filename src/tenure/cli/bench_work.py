@@ -1,6 +1,6 @@
-"""The measurements of ``tenure bench``. Each returns figures by name (see ``bench_report.FIGURES``) and adds single values to ``series``.
+"""The measurements of ``tenure bench``. Each returns figures by name (``bench_report.FIGURES``), and single values in ``series``.
 
-All times of different processes are ``time.time()`` of one machine.
+Times that are compared between processes are ``time.time()`` of one machine.
 """
 
 from __future__ import annotations

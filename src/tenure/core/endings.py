@@ -160,4 +160,4 @@ def _displaced(record: Record, since: float, now: float) -> Record:
     """The holder may still run, void since ``since``: it blocks nobody, but it is told to stop and has to confirm."""
     if record.holder is None:
         raise IllegalTransition(record.phase, "Evict", "no holder")
-    return replace(record, previous=bounded((*record.previous, entry(record.holder, since)), now, keep=1))
+    return replace(record, previous=bounded((*record.previous, entry(record.holder, record.generation, since)), now, keep=1))

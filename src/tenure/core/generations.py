@@ -55,7 +55,7 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
     last = record.last
     if record.holder is not None:
         stop = record.stop if record.phase is Phase.STOPPING else None
-        previous = (*previous, entry(record.holder, stop.deadline if stop else None))
+        previous = (*previous, entry(record.holder, record.generation, stop.deadline if stop else None))
         if stop is not None:
             last = ended(record, Phase.CANCELLED, now, reason=stop.reason)
     if told is not None:
@@ -143,6 +143,15 @@ def _knows(record: Record, command: c.Submit | c.Replace) -> bool:
     if seen is not None and any(entry.id == seen.id for entry in record.seen):
         return True
     return leaves_trace(record, command.run_id)
+
+
+def generation_of(record: Record, run_id: str) -> int:
+    """The generation that ``run_id`` was or is; 0 where the record does not show it."""
+    if record.run_id == run_id:
+        return record.generation
+    if record.last is not None and record.last.run_id == run_id:
+        return record.last.generation
+    return next((entry.generation for entry in record.previous if entry.run_id == run_id), 0)
 
 
 def leaves_trace(record: Record, run_id: str) -> bool:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tenure.core.records import Entry, Holder, Phase, Record
+from tenure.core.sessions import StopReason
 
 
 class Did(StrEnum):
@@ -65,7 +66,7 @@ class Signal(Struct, frozen=True, tag=True):
     """The process of ``holder`` must be told to stop its body."""
 
     holder: Holder
-    reason: str
+    reason: StopReason
 
 
 class Apply(Struct, frozen=True, tag=True):

@@ -17,8 +17,15 @@ def decide(did: Did, record: Record) -> Decision:
     return Decision(did, record, effects_of(record))
 
 
-def entry(holder: Holder, deadline: float | None) -> Previous:
-    return Previous(session=holder.session, run_id=holder.run_id, attempt=holder.attempt, deadline=deadline)
+def entry(holder: Holder, generation: int, deadline: float | None) -> Previous:
+    """The entry of ``previous`` for a holder that is displaced."""
+    return Previous(
+        session=holder.session,
+        run_id=holder.run_id,
+        attempt=holder.attempt,
+        generation=generation,
+        deadline=deadline,
+    )
 
 
 def tell(previous: tuple[Previous, ...], deadline: float) -> tuple[Previous, ...]:

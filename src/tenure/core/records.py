@@ -90,6 +90,7 @@ class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str
     run_id: str
     attempt: int
+    generation: int = 0
     deadline: float | None = None
 
     def holder(self) -> Holder:

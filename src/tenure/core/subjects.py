@@ -158,13 +158,13 @@ class Names:
         """Subject of a session's entry."""
         return f"{self.sessions_prefix}session.{session}"
 
-    def stop(self, session: str, run_id: str) -> str:
-        """Subject of the one stop signal to a run under a session."""
-        return f"{self.sessions_prefix}stop.{session}.{run_id}"
+    def stop(self, session: str, run_id: str, attempt: int) -> str:
+        """Subject of the one stop signal to an attempt of a run under a session."""
+        return f"{self.sessions_prefix}stop.{session}.{run_id}.{attempt}"
 
     def stops(self, session: str) -> str:
         """Every stop signal addressed to a session."""
-        return f"{self.sessions_prefix}stop.{session}.*"
+        return f"{self.sessions_prefix}stop.{session}.*.*"
 
     def parse_work(self, subject: str) -> WorkSubject | None:
         """Take a work subject apart; None for a foreign one (it names no run, so nothing of ours can be lost with it)."""

@@ -13,6 +13,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.core.errors import Unavailable
+from tenure.core.records import Holder
 from tenure.core.sessions import (
     CLOSED_KEPT_SECONDS,
     SIGNAL_KEPT_SECONDS,
@@ -104,13 +105,14 @@ class Sessions:
         found = await self._last(self._names.session(session))
         return None if found is None else SeenSession(decode_session(found[1]), found[0])
 
-    async def signal(self, session: str, run_id: str, reason: StopReason, patience: Patience) -> None:
-        """Tell the process of ``session`` to stop the body of ``run_id``; once is enough. Raises Unavailable if patience runs out."""
+    async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> None:
+        """Tell the process of ``holder`` to stop its body; once is enough. Raises Unavailable once patience is spent."""
         headers = {_EXPECT: "0", "Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
-        data = msgspec.json.encode(StopSignal(run_id=run_id, reason=reason))
+        data = msgspec.json.encode(StopSignal(run_id=holder.run_id, attempt=holder.attempt, reason=reason))
+        subject = self._names.stop(holder.session, holder.run_id, holder.attempt)
         while True:
             try:
-                ack = await self._conn.put(self._names.stop(session, run_id), data, headers)
+                ack = await self._conn.put(subject, data, headers)
             except (NotSent, Lost) as error:
                 why: object = error
             else:
@@ -118,7 +120,7 @@ class Sessions:
                     return
                 why = ack.error.description
             if not await patience.pause():
-                msg = f"the stop of run {run_id} is stored, but its signal is not sent yet: {why}"
+                msg = f"the stop of run {holder.run_id} is stored, but its signal is not sent yet: {why}"
                 raise Unavailable(msg)
 
     def watch_stops(self, session: str, on_stop: Callable[[StopSignal], None]) -> Watch:

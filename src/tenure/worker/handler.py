@@ -157,8 +157,11 @@ class Handler:
         )
         live.grace = record.task.policy.grace
         live.context = context
-        if live.told is not None:  # a stop signal that overtook the answer to the claim
+        if live.told is not None:
             context.tell(live.told)
+        early = live.early.get(record.attempt)
+        if early is not None:  # a stop signal that overtook the answer to the claim
+            live.tell(early)
         return context
 
     # -- timeouts and graces -----------------------------------------------------------------------------------------

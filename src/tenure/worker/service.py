@@ -289,7 +289,7 @@ class Worker:
     def _signalled(self, signal: StopSignal) -> None:
         """In the lease's thread: plain bodies see the reason at once; async ones are cancelled on their loop."""
         live = self.table.get(signal.run_id)
-        if live is not None and live.tell(signal.reason):
+        if live is not None and live.tell_attempt(signal.attempt, signal.reason):
             self._call(self._interrupt, live)
 
     def _interrupt(self, live: Live) -> None:

@@ -19,6 +19,7 @@ class Live:
     __slots__ = (
         "abandoned",
         "context",
+        "early",
         "evicted",
         "grace",
         "in_body",
@@ -48,10 +49,21 @@ class Live:
         self.abandoned = False
         self.grace = 0.0
         self.told: StopReason | None = None
+        self.early: dict[int, StopReason] = {}
         self.timers: list[asyncio.TimerHandle] = []
         self.last_note = 0.0
         self.note: Progress | None = None
         self.note_waits = False
+
+    def tell_attempt(self, attempt: int, reason: StopReason) -> bool:
+        """As ``tell``, for a stop signal: it is about one attempt, and may overtake the answer to that attempt's claim."""
+        context = self.context
+        if context is None:
+            self.early[attempt] = reason
+            context = self.context  # set meanwhile? then whoever set it may have looked too soon
+            if context is None:
+                return False
+        return context.attempt == attempt and self.tell(reason)
 
     def tell(self, reason: StopReason) -> bool:
         """Note why the run must stop, and set it on the body's context. Safe from any thread; False if it was told before."""

@@ -37,7 +37,7 @@ ON_B = holder("s2", "r2")
 
 
 def untold(by: Holder) -> Previous:
-    return Previous(session=by.session, run_id=by.run_id, attempt=by.attempt)
+    return Previous(session=by.session, run_id=by.run_id, attempt=by.attempt, generation=1)
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def test_sessions_signals_and_progress_survive_the_wire_and_tolerate_new_fields(
     assert decode_session(encode_session(session)) == session
     closed = replace(session, beat=3, closed="drain")
     assert decode_session(encode_session(closed)[:-1] + b',"new":1}') == closed
-    signal = StopSignal(run_id="r1", reason="cancel")
+    signal = StopSignal(run_id="r1", attempt=1, reason="cancel")
     assert decode_signal(msgspec.json.encode(signal)[:-1] + b',"new":1}') == signal
     progress = Progress(run_id="r1", attempt=1, done=0.5, at=NOW, total=None, note="half")
     assert decode_progress(msgspec.json.encode(progress)[:-1] + b',"new":1}') == progress
