@@ -96,7 +96,7 @@ async def test_a_thousand_unanswered_wake_ups_do_not_stop_the_queue(stores: Stor
 
 
 async def test_ensuring_a_consumer_twice_changes_nothing_and_new_settings_are_taken_over(
-    stores: Stores, namespace: str
+    stores: Stores, nats_server: str, namespace: str
 ):
     await stores.work.ensure_consumer("default", "normal")
     await stores.work.ensure_consumer("default", "normal")
@@ -197,11 +197,11 @@ async def test_a_newer_record_in_a_wake_up_is_told_apart(stores: Stores):
         assert got.found is None
 
 
-@pytest.mark.parametrize("tail", ["", ".k", ".k.r.more", ".=zz.r", ".=.r"])
+@pytest.mark.parametrize("tail", ["", ".k.r", ".=zz", ".=", ".a=4"])
 async def test_a_subject_that_names_no_run_is_foreign(tail: str, stores: Stores):
     await stores.conn.put(f"{stores.names.work_prefix}default.normal{tail}.x", b"")
     async with pull(stores) as pulled:
-        assert (await pulled.next()).to is None or tail == ""
+        assert (await pulled.next()).to is None
 
 
 # -- unknown fate ----------------------------------------------------------------------------------------------------

@@ -174,8 +174,15 @@ class Connection:
         self._fail_waiting("the connection was closed")
         if self._reaper is not None:
             self._reaper.cancel()
-        if not self._nc.is_closed:
+        if self._nc.is_closed:
+            return
+        if not self._nc.is_connected:
+            # nats-py would write what is pending to the dead socket, fail, and leave its subscriptions' tasks running.
+            self._nc._pending, self._nc._pending_data_size = [], 0  # noqa: SLF001  (it has no other way to drop it)
+        try:
             await self._nc.close()
+        except OSError as error:  # it broke while it was being closed
+            _log.debug("connection.abandoned", error=repr(error))
 
     async def _abandon(self) -> None:
         try:

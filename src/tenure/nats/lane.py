@@ -62,7 +62,8 @@ class Lane:
 
     async def close(self) -> None:
         """Stop listening: the server drops what was asked for; what it had sent still reaches ``on_delivery`` before this returns."""
-        for off in self._off:
+        offs, self._off = self._off, []
+        for off in offs:
             off()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
