@@ -3,11 +3,13 @@
 `extract` reads one file page by page and ends by spawning `refine` for what it found. Both results are typed::
 
     tenure submit actors.documents:app extract --key doc-1 --arg path=/usr/share/doc/bash/README.gz --wait
-    tenure result doc-1/refined
+    tenure result doc-1/refined --namespace docs
 
     async with app.connect() as client:
         run = await client.submit(extract.call("/usr/share/doc/bash/README.gz"), key="doc-1")
         extracted = await run.result()                              # an Extracted
+        while await client.status("doc-1/refined") is None:         # spawned: certain, but a moment later
+            await asyncio.sleep(0.1)
         refined = await client.run("doc-1/refined").result()        # a Refined
 
 What it shows:

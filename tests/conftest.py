@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,16 @@ from tests.support import FAST, wait_until
 
 _numbers = itertools.count()
 _LASTING_THREADS = ("tenure-embedded-server", "asyncio_", "tenure-body", "pytest")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the commands that tests start.
+
+    A shell that runs `make test &` has it ignored, which every child inherits; a test that interrupts one would hang.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def namespace() -> str:
@@ -74,13 +85,13 @@ class Workers:
 
 @pytest.fixture
 def workers(nats_server: str) -> Workers:
-    """``async with workers.run(app) as running: ...``"""
+    """For ``async with workers.run(app) as running: ...``."""
     return Workers(nats_server)
 
 
 @pytest.fixture
 async def worker(app: App, workers: Workers) -> AsyncIterator[Worker]:
-    """A running worker of ``app``. Register the actors before asking for it with ``request.getfixturevalue``, or use ``workers``."""
+    """A running worker of ``app``. Register actors before asking for it by ``request.getfixturevalue``, or use ``workers``."""
     async with workers.run(app) as running:
         yield running.worker
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_origin
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -64,6 +64,8 @@ class Call(Generic[Res]):
     task: Task
     args: bytes
     result_type: Any
+    namespace: str
+    """Of the actor's app; the call can be made only there."""
 
     def with_overlap(self, overlap: Overlap) -> Call[Res]:
         """The same call under another overlap policy."""
@@ -75,11 +77,24 @@ class Call(Generic[Res]):
         return replace(self, task=with_changes(self.task, policy=with_changes(self.task.policy, overlap=overlap)))
 
 
+def check_call(call: object, namespace: str) -> None:
+    """InvalidCall unless this is a call of an actor of ``namespace``."""
+    if not isinstance(call, Call):
+        msg = f"call must come from actor.call(...), got {type(call).__name__}"
+        raise InvalidCall(msg, field="call")
+    if call.namespace != namespace:
+        msg = f"actor {call.task.actor} belongs to app {call.namespace!r}, and this is app {namespace!r}: no worker here knows it"
+        raise InvalidCall(msg, field="call")
+
+
 class Actor(Generic[Full, Args, Out, Res]):
     """A registered function. Callable as written, for unit tests; ``call`` makes what is submitted."""
 
-    def __init__(self, function: Callable[Full, Out], name: str, task: Task, scope: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[Full, Out], name: str, task: Task, scope: dict[str, Any], namespace: str
+    ) -> None:
         self.function = function
+        self.namespace = namespace
         self.name = check_name("actor", name)
         self.is_async = inspect.iscoroutinefunction(function)
         self.task = task
@@ -90,6 +105,7 @@ class Actor(Generic[Full, Args, Out, Res]):
         parameters = list(signature.parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0].annotation)
         self._parameters = parameters[1:] if self.takes_context else parameters
+        _check_no_context(self.name, self._parameters)
         self._codec = _Codec(self.name, self._parameters)
         self.result_type: Any = (
             Any if signature.return_annotation is inspect.Signature.empty else signature.return_annotation
@@ -105,7 +121,7 @@ class Actor(Generic[Full, Args, Out, Res]):
     def call(self, *args: Args.args, **kwargs: Args.kwargs) -> Call[Res]:
         """Check and encode a call. Raises InvalidCall that names the argument."""
         data = self._codec.encode(args, kwargs)
-        return Call(with_changes(self.task, args=Raw(data)), data, self.result_type)
+        return Call(with_changes(self.task, args=Raw(data)), data, self.result_type, self.namespace)
 
     def decode_args(self, data: bytes) -> dict[str, Any]:
         """Arguments of a stored call. Raises InvalidCall where they do not fit the signature any more."""
@@ -205,6 +221,9 @@ def make_policy(
     result_ttl: Seconds,
 ) -> Policy:
     """The stored form of an actor's settings. Raises ConfigError that names the actor and the setting."""
+    given: object = retry
+    if given is not None and not isinstance(given, Retry):
+        _bad_config(f"actor {actor}: retry must be a Retry, e.g. Retry(max_attempts=3), or None, got {retry!r}")
     retry = retry or Retry(max_attempts=1)
     if overlap not in {"stop", "wait", "parallel"}:
         _bad_config(f"actor {actor}: overlap must be stop, wait or parallel, got {overlap!r}")
@@ -251,6 +270,23 @@ def _seconds(actor: str, name: str, value: Seconds, *, above: float | None = Non
             f"actor {actor}: {name} must be {'over' if above is not None else 'at least'} {low:g} seconds, got {value!r}"
         )
     return float(number)
+
+
+def check_function(function: object) -> None:
+    """ConfigError unless an actor can be made of it."""
+    if not callable(function) or inspect.isclass(function):
+        _bad_config(f"only functions can be actors, got {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        _bad_config(f"actor {function.__name__}: a generator cannot be an actor, for a run has one result: return it")
+
+
+def _check_no_context(actor: str, parameters: list[inspect.Parameter]) -> None:
+    """A context that would be taken for an argument: it is only passed to a first parameter with just that annotation."""
+    for number, parameter in enumerate(parameters):
+        kind = parameter.annotation
+        bare = number == 0 and kind is parameter.empty and parameter.name in {"ctx", "context"}
+        if bare or any(_is_context(part) for part in (kind, *get_args(kind))):
+            _bad_config(f"actor {actor}: write the context as its first parameter and annotate it, `ctx: Context`")
 
 
 def _signature(function: Callable[..., Any], scope: dict[str, Any]) -> inspect.Signature:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from tenure.actors import Actor, Retry, Seconds, make_policy, make_task
+from tenure.actors import Actor, Retry, Seconds, check_function, make_policy, make_task
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context
@@ -83,7 +83,7 @@ class App:
         priority: str = "normal",
         timeout: Seconds | None = None,
         grace: Seconds = 10.0,
-        retry: Retry | None = Retry(),  # noqa: B008  (frozen)
+        retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
         overlap: Overlap = "stop",
         result_ttl: Seconds = _ONE_DAY,
@@ -98,7 +98,7 @@ class App:
         priority: str = "normal",
         timeout: Seconds | None = None,
         grace: Seconds = 10.0,
-        retry: Retry | None = Retry(),  # noqa: B008  (frozen)
+        retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
         overlap: Overlap = "stop",
         result_ttl: Seconds = _ONE_DAY,
@@ -113,6 +113,7 @@ class App:
         scope = _caller_scope()
 
         def register(function: Callable[..., Any]) -> Actor[..., ..., Any, Any]:
+            check_function(function)
             chosen = str(name or getattr(function, "__name__", ""))
             if chosen in self.actors:
                 msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
@@ -120,7 +121,9 @@ class App:
             policy = make_policy(
                 chosen, retry=retry, timeout=timeout, grace=grace, every=every, overlap=overlap, result_ttl=result_ttl
             )
-            made: Actor[..., ..., Any, Any] = Actor(function, chosen, make_task(chosen, queue, priority, policy), scope)
+            made: Actor[..., ..., Any, Any] = Actor(
+                function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
+            )
             self.actors[chosen] = made
             return made
 
@@ -132,7 +135,7 @@ class App:
         ``url``: default ``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``; several separated by commas. ``options`` go to nats-py
         (``tls``, ``user_credentials``, ``token``, ...).
         """
-        return Client(self, url or default_url(), options)
+        return Client(self, _checked(url), options)
 
     def worker(
         self, url: str | None = None, *, queues: Iterable[str] | None = None, concurrency: int = 100, **options: Any
@@ -143,12 +146,22 @@ class App:
         """
         from tenure.worker import Worker
 
+        if isinstance(queues, str):
+            msg = f"queues must be a list of names, got {queues!r}: write [{queues!r}]"
+            raise ConfigError(msg)
         chosen = (
             sorted({actor.task.queue for actor in self.actors.values()} or {"default"})
             if queues is None
             else list(queues)
         )
-        return Worker(self, url or default_url(), queues=chosen, concurrency=concurrency, options=options)
+        return Worker(self, _checked(url), queues=chosen, concurrency=concurrency, options=options)
+
+
+def _checked(url: object) -> str:
+    if url is not None and not isinstance(url, str):
+        msg = f"url must be a str such as {DEFAULT_URL!r}, several servers separated by commas, got {url!r}"
+        raise ConfigError(msg)
+    return url or default_url()
 
 
 def _caller_scope() -> dict[str, Any]:

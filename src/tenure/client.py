@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.actors import Call
+from tenure.actors import Call, check_call
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
@@ -39,10 +39,12 @@ class Client:
         self._url = url
         self._options = options
         self._stores: Stores | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Client:
         """Connect. Raises Unavailable if no server answers, ConfigError if it or what is stored there cannot be used."""
         if self._stores is None:
+            self._loop = asyncio.get_running_loop()
             name = f"tenure-client-{self.app.namespace}"
             self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
         return self
@@ -59,9 +61,12 @@ class Client:
 
     @property
     def stores(self) -> Stores:
-        """The stores behind this client. Raises TenureError while it is not connected."""
+        """The stores behind this client. Raises TenureError while it is not connected, and in another event loop."""
         if self._stores is None:
             msg = "the client is not connected: use it as `async with app.connect() as client`"
+            raise TenureError(msg)
+        if self._loop is not _running_loop():
+            msg = "the client belongs to another event loop: connect one client in each loop"
             raise TenureError(msg)
         return self._stores
 
@@ -88,7 +93,7 @@ class Client:
         it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened: try again), OutcomeUnknown (it may be stored, or is
         stored and may start late: look before you repeat it, or repeat it under the same key).
         """
-        _check(call)
+        check_call(call, self.app.namespace)
         _check_choice("if_live", if_live, ("keep", "replace", "reject"))
         _check_choice("if_differs", if_differs, ("keep", "replace", "error"))
         stores = self.stores
@@ -155,7 +160,7 @@ class Client:
         ``overlap``, for bodies of older generations that still run: ``stop`` tells them to stop and starts when they have ended (or
         their grace is over), ``wait`` lets them end by themselves first, ``parallel`` starts beside them. Raises as ``submit``.
         """
-        _check(call)
+        check_call(call, self.app.namespace)
         call = call.with_overlap(overlap)
         encode_key(key)
         stores = self.stores
@@ -304,6 +309,8 @@ class Client:
     async def purge(self, key: str) -> bool:
         """Forget a key that does not run and owes nothing: the next submit starts a new life at generation 1.
 
+        A run that only waits is forgotten with its key and never starts; who waits for it gets RunSuperseded.
+
         False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another key.
         """
         encode_key(key)
@@ -323,10 +330,11 @@ class Client:
 _OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
-def _check(call: object) -> None:
-    if not isinstance(call, Call):
-        msg = f"call must come from actor.call(...), got {type(call).__name__}"
-        raise InvalidCall(msg, field="call")
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _check_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -44,7 +44,7 @@ class Config(Struct, frozen=True, kw_only=True):
         """Refuse numbers that cannot work together; ConfigError names both."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and not 0 < value < float("inf"):
+            if name != "storage" and (not isinstance(value, int | float) or not 0 < value < float("inf")):
                 _bad(f"{name} must be a finite number > 0, got {value!r}")
         if self.ack_wait_seconds <= 3 * self.request_timeout_seconds / 2:
             _bad("ack_wait_seconds must be over 1.5 x request_timeout_seconds, else in-progress acks come too late")

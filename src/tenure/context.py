@@ -152,7 +152,7 @@ class Context:
         Nothing happens if the run fails, is cancelled, superseded or retried. A key with a live run keeps that run.
         Raises InvalidCall.
         """
-        _check_call(call)
+        self._check(call)
         if key is not None:
             encode_key(key)
             if key == self.key:
@@ -168,7 +168,7 @@ class Context:
         The same call unless ``call`` is given; the last ``reschedule`` of a body counts. Raises InvalidCall.
         """
         if call is not None:
-            _check_call(call)
+            self._check(call)
         now = self._now()
         self.rescheduled = Rescheduled(call, due_time(delay, at, now) or now)
 
@@ -190,8 +190,7 @@ class Context:
         """Make this the current context of the calling task or thread."""
         _current.set(self)
 
+    def _check(self, call: Call[Any]) -> None:
+        from tenure.actors import check_call  # that module imports this one
 
-def _check_call(call: object) -> None:
-    if not hasattr(call, "task") or not hasattr(call, "args"):
-        msg = f"call must come from actor.call(...), got {type(call).__name__}"
-        raise InvalidCall(msg, field="call")
+        check_call(call, self.app.namespace)

@@ -133,12 +133,18 @@ class Run(Generic[Res]):
 
     async def _outcome(self, timeout: float | None) -> tuple[Last, Record]:
         """Wait for this run's stored outcome: subscribe, then read, then listen. No polling."""
-        async with asyncio.timeout(timeout), self._client.stores.runs.follow(self.key) as changes:
-            while True:
-                found = await changes.next()
-                last = self._over(found)
-                if last is not None and found.record is not None:
-                    return last, found.record
+        try:
+            async with asyncio.timeout(timeout) as limit, self._client.stores.runs.follow(self.key) as changes:
+                while True:
+                    found = await changes.next()
+                    last = self._over(found)
+                    if last is not None and found.record is not None:
+                        return last, found.record
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            msg = f"the run of {self.key!r} has no outcome yet, after waiting {timeout:.3g} s"
+            raise TimeoutError(msg) from error
 
     def _over(self, found: Found) -> Last | None:
         """This run's outcome if the record has it, None if it is still to come. Raises RunSuperseded."""

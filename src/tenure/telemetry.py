@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
 _ROOT = "tenure"
+_FIELDS = "tenure_fields"
+_SHOWN_ELSEWHERE = frozenset({"event", "level", "timestamp", "exception"})
 
 
 def get_logger(name: str) -> Any:
@@ -24,13 +27,31 @@ def get_logger(name: str) -> Any:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.add_log_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.stdlib.render_to_log_kwargs,
+            _to_record,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def _to_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The event and its fields as the message, for handlers that print only that; all of it in one attribute for ``configure``.
+
+    Not one attribute per field: a body may log a field that every record has already (``name``, ``args``), which logging refuses.
+    """
+    passed = {name: event.pop(name) for name in ("exc_info", "stack_info", "stacklevel") if name in event}
+    words = [str(event.get("event", ""))]
+    words += [f"{name}={value!r}" for name, value in event.items() if name not in _SHOWN_ELSEWHERE]
+    text = "\n".join([" ".join(words), *([event["exception"]] if "exception" in event else [])])
+    return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
+
+
+def _from_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event.update(getattr(event["_record"], _FIELDS, {}))
+    return event
 
 
 def configure(level: str = "info", *, as_json: bool = False) -> None:
@@ -41,7 +62,7 @@ def configure(level: str = "info", *, as_json: bool = False) -> None:
     )
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[_from_record],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )

@@ -59,11 +59,12 @@ async def finished(stores: Stores, record: Record) -> Committed:
 
 
 class Pulled:
-    """What a lane has delivered; ``at``: when (loop time)."""
+    """What a lane has delivered; ``at``: when (loop time); ``first`` is set by the first of it."""
 
     def __init__(self, stores: Stores, queue: str) -> None:
         self.stores = stores
         self.at: list[float] = []
+        self.first = asyncio.Event()
         self._queue: asyncio.Queue[Delivery] = asyncio.Queue()
         self.lane = Lane(
             stores.conn,
@@ -77,6 +78,7 @@ class Pulled:
 
     async def _received(self, _lane: Lane, delivery: Delivery) -> None:
         self.at.append(asyncio.get_running_loop().time())
+        self.first.set()
         self._queue.put_nowait(delivery)
 
     async def next(self, timeout: float = 5.0) -> Delivery:

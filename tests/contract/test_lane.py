@@ -16,9 +16,9 @@ from tests.support import wait_until
 IMPATIENT = replace(QUICK, pull_expires_seconds=0.5, idle_heartbeat_seconds=0.25)
 
 
-async def publish(stores: Stores, number: int, first: int = 0) -> None:
+async def publish(stores: Stores, number: int, first: int = 0, size: int = 0) -> None:
     for n in range(first, first + number):
-        made = await submitted(stores, f"k{n}")
+        made = await submitted(stores, f"k{n}", args={"text": "x" * size})
         await stores.work.wake(made.record, made.data, made.revision, stores.clock.now(), stores.runs.patience())
 
 
@@ -83,16 +83,15 @@ async def test_an_idle_lane_delivers_at_once_after_its_pull_has_expired(nats_ser
 
 async def test_what_was_delivered_while_the_lane_closes_is_not_lost(stores: Stores):
     """Closed in the middle of a burst: what was on its way still arrives before ``close`` returns, the rest stays stored."""
-    async with pull(stores, wanted=1_000) as pulled:
-        publishing = asyncio.create_task(publish(stores, 60))
-        await wait_until(lambda: len(pulled.at) >= 10, description="the burst is on")
+    await publish(stores, 200, size=8_000)  # several reads of the socket
+    async with pull(stores, wanted=0) as pulled:
+        await pulled.lane.want(200)
+        await pulled.first.wait()
         await pulled.lane.close()
         arrived = len(pulled.at)
-        await publishing
-        assert len(pulled.at) == arrived
         waiting, in_hand = await stores.work.pending("default", "normal")
-        assert (waiting + in_hand, in_hand) == (60, arrived)
-        assert await depth(stores) == 60
+        assert (waiting + in_hand, in_hand) == (200, arrived)
+        assert await depth(stores) == 200
 
 
 async def test_a_lane_goes_on_soon_after_a_crash_of_the_server(namespace: str):

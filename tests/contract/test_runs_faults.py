@@ -230,6 +230,19 @@ async def test_giving_up_says_whether_it_may_have_happened(certain: bool, nats_s
             assert caught.value.key == "k"
 
 
+async def test_closing_while_the_server_is_away_and_something_is_unsent_is_quiet(nats_server: str, namespace: str):
+    """The client library then writes to the dead socket, raises, and leaves its tasks behind."""
+    async with Proxy(nats_server) as proxy:
+        before = asyncio.all_tasks()
+        async with connect(proxy.url, namespace) as stores, stores.runs.follow("k"):
+            await proxy.take_down()
+            await wait_until(lambda: not stores.conn.is_connected, description="noticed")
+            await stores.conn.raw.publish("anywhere", b"unsent")
+        await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left", timeout=2)
+        with pytest.raises(Unavailable):
+            await stores.runs.read("k", Patience(stores.clock, 0.1))
+
+
 async def test_reading_from_a_bucket_that_is_gone_says_so(stores: Stores):
     await stores.conn.api(f"STREAM.DELETE.{stores.names.runs_stream}", {})
     with pytest.raises(Unavailable, match="tenure setup"):

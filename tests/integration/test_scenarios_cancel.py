@@ -9,6 +9,7 @@ import pytest
 from tenure import App, Client, Context, Fail, Retry, RunCancelled, Snooze, Stopped
 from tenure.nats.runs import NOTHING
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.support import wait_until
 
 ENDINGS = ["obeys", "returns", "raises", "fails for good", "snoozes", "wants a successor"]
@@ -181,7 +182,7 @@ async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_a
             bodies -= 1
         return name
 
-    async with workers.run(app) as left, workers.run(app) as right:
+    async with workers.run(app) as left, workers.run(app) as right, opened_at_last(release):
         one = await client.submit(work.call("one"), key="k")
         await wait_until(lambda: started, description="the body runs")
         assert (await one.cancel(reason="enough")).outcome == "stopping"
@@ -191,7 +192,8 @@ async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_a
             await one.result(5)
         assert error.value.reason == "enough"
         await wait_until(
-            lambda: any(w.worker.metrics.claims["work", "busy"] for w in (left, right)), description="the new run must wait"
+            lambda: any(w.worker.metrics.claims["work", "busy"] for w in (left, right)),
+            description="the new run must wait",
         )
         assert started == ["one"]
         release.set()

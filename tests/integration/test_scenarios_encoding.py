@@ -220,6 +220,26 @@ async def test_an_inline_limit_over_the_servers_is_a_clear_error_and_no_lost_con
         await is_well(client, app)
 
 
+async def test_a_record_that_only_its_headers_put_over_the_limit_is_refused(
+    app: App, client: Client, connections_stay: None
+):
+    """The server counts payload and headers together, and answers with the end of the connection: room is kept for them."""
+    app.config = replace(FAST, inline_limit_bytes=8 * MIB, wake_limit_bytes=1_000)
+
+    @app.actor
+    async def echo(text: str) -> str:
+        return text
+
+    refused = 0
+    for spare in range(0, 4_000, 100):
+        try:
+            await client.submit(echo.call("x" * (MIB - spare)), key=f"k{spare}")
+        except InvalidCall:
+            refused += 1
+        assert client.stores.conn.epoch == 0
+    assert 20 <= refused < 40
+
+
 async def test_more_spawned_runs_than_one_record_holds_fail_the_run_by_name(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):

@@ -11,6 +11,7 @@ import pytest
 from actors import monitor
 from tenure import App, Cancelled, Client, Context, Retry, RunSuperseded
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.support import wait_until
 
 
@@ -49,7 +50,7 @@ async def test_scenario_01_the_slower_old_run_never_overwrites_the_newer_schedul
         ran.append("quick")
         return "quick"
 
-    async with workers.run(app) as running:
+    async with workers.run(app) as running, opened_at_last(release):
         first = await client.submit(old.call(), key="k")
         await wait_until(lambda: ran, description="A runs")
         second = await client.replace(quick.call(), key="k", overlap=overlap)  # type: ignore[arg-type]  # a parameter
@@ -94,7 +95,7 @@ async def test_scenario_01_a_replaced_monitor_goes_on_with_its_new_interval(
 
     monkeypatch.setattr(monitor, "probe", slow)
     check = app.actor(name="check", every=2.0)(monitor.check.function)
-    async with workers.run(app) as running:
+    async with workers.run(app) as running, opened_at_last(hanging):
         await client.submit(check.call(old, interval=0.05), key="watch")
         await wait_until(lambda: targets, description="the old check hangs")
         replaced = await client.replace(check.call(new, interval=0.05), key="watch", overlap="parallel")

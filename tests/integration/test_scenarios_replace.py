@@ -11,6 +11,7 @@ from tenure import App, Client, Context, RunSuperseded
 from tenure.core.records import encode
 from tenure.nats.runs import Found
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.support import wait_until
 
 
@@ -39,7 +40,7 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
             await gates[name].wait()  # told to stop, and not quick about it
         return name
 
-    async with workers.run(app) as worker:
+    async with workers.run(app) as worker, opened_at_last(*gates.values()):
         gates["earlier"].set()
         assert await (await client.submit(work.call("earlier"), key="k")).result(5) == "earlier"
         one = await client.submit(work.call("first"), key="k")
@@ -199,7 +200,7 @@ async def test_scenario_05_replacing_five_times_in_parallel_gives_five_bodies_an
         assert ctx.stop_reason is None
         return number
 
-    async with workers.run(app) as one, workers.run(app) as other:
+    async with workers.run(app) as one, workers.run(app) as other, opened_at_last(*gates):
         runs = []
         for number in range(5):
             runs.append(await client.replace(work.call(number), key="k", overlap="parallel"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
@@ -13,6 +14,7 @@ from tenure.core import commands as c
 from tenure.core.records import Holder, encode
 from tenure.nats.runs import Committed
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.support import wait_until
 
 RETRY = Retry(max_attempts=2, initial=0.02, jitter=0.0)
@@ -47,7 +49,7 @@ async def test_scenario_17_a_timed_out_attempt_that_ignores_its_cancellation_can
         gates[ctx.attempt].wait(10)
         return f"attempt {ctx.attempt}"
 
-    async with workers.run(app) as running:
+    async with workers.run(app) as running, opened_at_last(*gates.values()):
         worker = running.worker
         run = await client.submit(app.actors[kind].call(), key="k")
         await wait_until(
@@ -87,10 +89,12 @@ async def test_scenario_17_nor_can_one_that_somebody_else_has_ended(
     @app.actor(timeout=0.1, grace=0.0, retry=RETRY)
     async def work(ctx: Context) -> str:
         seen.append(ctx.attempt)
-        await gates[ctx.attempt].wait()
+        while not gates[ctx.attempt].is_set():
+            with contextlib.suppress(asyncio.CancelledError):  # deaf
+                await gates[ctx.attempt].wait()
         return f"attempt {ctx.attempt}"
 
-    async with workers.run(app) as slow, workers.run(app) as other:
+    async with workers.run(app) as slow, workers.run(app) as other, opened_at_last(*gates.values()):
         for running in (slow, other):
             monkeypatch.setattr(running.worker._handler, "_timed_out", lambda _live: None)  # no timer of its own fires
         run = await client.submit(work.call(), key="k")
@@ -130,7 +134,7 @@ async def test_scenario_18_a_stale_read_never_starts_a_body_early(
         raise ValueError("later")
 
     delivered, resume = asyncio.Event(), asyncio.Event()
-    async with workers.run(app, concurrency=1) as paused:
+    async with workers.run(app, concurrency=1) as paused, opened_at_last(resume):
         b = paused.worker
         commit = b.stores.runs.commit
 

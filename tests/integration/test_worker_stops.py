@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tenure import App, Client, Context, Retry, RunCancelled, RunSuperseded, Stopped, TenureError
 from tests.conftest import Running, Workers
+from tests.gates import opened_at_last
 from tests.support import FAST, wait_until
 
 Told = list[tuple[str | None, str]]
@@ -198,12 +199,11 @@ async def test_a_drain_gives_up_a_body_that_never_ends_and_another_worker_takes_
         return f"attempt {ctx.attempt}"
 
     async with app.connect(workers.url) as client:
-        async with workers.run(app) as running:
+        async with opened_at_last(release), workers.run(app) as running:
             run = await client.submit(deaf.call(), key="k")
             await wait_until(lambda: attempts, description="the body runs")
             async with asyncio.timeout(5):
                 await running.stop()
-        release.set()
         async with workers.run(app):
             assert await run.result(10) == "attempt 2"
     assert attempts == [(1, 0), (2, 0)]

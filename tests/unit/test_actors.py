@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -69,7 +70,9 @@ def test_rich_types_survive_the_way_there_and_back(app: App) -> None:
         (("a", 1, 2), {}, None),
     ],
 )
-def test_a_wrong_call_names_its_argument(app: App, args: tuple[Any, ...], kwargs: dict[str, Any], field: str | None) -> None:
+def test_a_wrong_call_names_its_argument(
+    app: App, args: tuple[Any, ...], kwargs: dict[str, Any], field: str | None
+) -> None:
     @app.actor
     async def extract(ctx: Context, path: str, depth: int = 1) -> None: ...
 
@@ -135,7 +138,12 @@ def test_a_bad_setting_is_named_at_definition(app: App, settings: dict[str, Any]
 
 @pytest.mark.parametrize(
     ("settings", "word"),
-    [({"max_attempts": 0}, "max_attempts"), ({"factor": 0.5}, "factor"), ({"jitter": 2}, "jitter"), ({"initial": -1}, "initial")],
+    [
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"factor": 0.5}, "factor"),
+        ({"jitter": 2}, "jitter"),
+        ({"initial": -1}, "initial"),
+    ],
 )
 def test_a_bad_retry_is_named(settings: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
@@ -162,12 +170,45 @@ def test_what_is_no_function_is_no_actor(app: App) -> None:
         App("a.b")
 
 
+def test_a_generator_or_a_class_is_no_actor(app: App) -> None:
+    def pieces() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (pieces, later):
+        with pytest.raises(ConfigError, match="generator"):
+            app.actor(function)
+    with pytest.raises(ConfigError, match="only functions"):
+        app.actor(Point)
+    assert not app.actors
+
+
+def test_a_context_that_would_be_taken_for_an_argument_is_refused(app: App) -> None:
+    def bare(ctx, path: str) -> None: ...
+
+    def second(path: str, ctx: Context) -> None: ...
+
+    def maybe(ctx: Context | None = None) -> None: ...
+
+    for function in (bare, second, maybe):
+        with pytest.raises(ConfigError, match="`ctx: Context`"):
+            app.actor(function)
+
+
 def test_policy_and_arguments_reach_the_record(app: App) -> None:
     @app.actor(retry=Retry(max_attempts=2, initial=1.0), timeout=timedelta(seconds=3), every=60, result_ttl=5)
     def work(number: int) -> None: ...
 
     policy = work.call(3).task.policy
-    assert (policy.max_attempts, policy.initial, policy.timeout, policy.every, policy.result_ttl) == (2, 1.0, 3.0, 60.0, 5.0)
+    assert (policy.max_attempts, policy.initial, policy.timeout, policy.every, policy.result_ttl) == (
+        2,
+        1.0,
+        3.0,
+        60.0,
+        5.0,
+    )
 
 
 def test_without_retry_there_is_one_attempt(app: App) -> None:

@@ -32,11 +32,12 @@ def run_bench(*, quick: bool, as_json: bool) -> int:
 
     ``quick``: a small part of everything, once, to see that it works. Raises ConfigError, Unavailable, TenureError.
     """
+    # No thread that redraws the bar: it would take the interpreter from the client that is being measured.
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with (
         tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder,
         EmbeddedServer() as server,
-        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+        Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress,
     ):
         report = run_loop(_Bench(server, Path(folder), progress, quick=quick).run())
     if as_json:
@@ -61,7 +62,7 @@ class _Bench:
         self._bar = progress.add_task("starting", total=self._plan.repeats * 5 + 1 + 5)
 
     def _step(self, text: str, done: float = 1.0) -> None:
-        self._progress.update(self._bar, description=text, advance=done)
+        self._progress.update(self._bar, description=text, advance=done, refresh=True)
 
     async def run(self) -> Report:
         started = time.perf_counter()

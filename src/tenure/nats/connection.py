@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -99,8 +100,10 @@ class Connection:
         self.config = config
         self.epoch = 0
         self._nc = make_client()
+        self._quick = self._nc if isinstance(self._nc, QuickClient) else None
         self._connected = asyncio.Event()
         self._tokens = itertools.count()
+        self._loop = asyncio.get_running_loop()
         self._waiting: dict[bytes, asyncio.Future[Answer]] = {}
         self._ages: deque[tuple[float, bytes]] = deque()
         self._reaper: asyncio.TimerHandle | None = None
@@ -146,8 +149,8 @@ class Connection:
         try:
             self._inbox = self._nc.new_inbox()
             answers = await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
-            if isinstance(self._nc, QuickClient):
-                self._nc.take_answers(answers, self._inbox + ".", self._resolve)
+            if self._quick is not None:
+                self._quick.take_answers(answers, self._inbox + ".", self._resolve)
             await self._check_server(url)
         except BaseException:
             await self.close()
@@ -155,10 +158,10 @@ class Connection:
         return self
 
     async def _check_server(self, url: str) -> None:
-        version = str(self._nc.connected_server_version)
-        numbers = tuple(int(part) for part in version.split("-", maxsplit=1)[0].split(".")[:2] if part.isdigit())
-        if numbers < MIN_SERVER:
-            msg = f"the NATS server at {url} is {version}; Tenure needs 2.12 or newer"
+        version = re.search(r"(\d+)\.(\d+)[^\s>]*", str(self._nc.connected_server_version))
+        if version is None or (int(version[1]), int(version[2])) < MIN_SERVER:
+            what = version[0] if version else "of an unknown version"
+            msg = f"the NATS server at {url} is {what}; Tenure needs 2.12 or newer"
             raise ConfigError(msg)
         try:
             info = await self.api("INFO", {}, timeout=self.config.connect_timeout_seconds)
@@ -253,8 +256,12 @@ class Connection:
     ) -> None:
         """Publish and hope: for acks and other hints. Silently dropped while disconnected."""
         if self._connected.is_set():
+            quick = self._quick
             try:
-                await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
+                if quick is None or not quick.write(subject, payload, reply, headers):
+                    await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
+                elif quick.is_crowded:
+                    await quick.relieve()
             except nats.errors.Error as error:
                 _log.debug("publish.dropped", subject=subject, error=repr(error))
 
@@ -268,14 +275,23 @@ class Connection:
         if not self._connected.is_set():
             msg = "not connected"
             raise NotSent(msg)
-        loop = asyncio.get_running_loop()
         number = next(self._tokens)
         token = b"%d" % number
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting[token] = future
-        timer = self._expire(token, timeout)
+        timer = None
+        if timeout is not None:
+            timer = self._loop.call_later(timeout, self._give_up, token)
+        else:  # one timer for all with the usual limit: one each costs a tenth of a CAS
+            self._ages.append((self._loop.time() + self.config.request_timeout_seconds, token))
+            if self._reaper is None:
+                self._reaper = self._loop.call_later(self.config.request_timeout_seconds, self._reap)
+        reply, quick = f"{self._inbox}.{number}", self._quick
         try:
-            await self._nc.publish(subject, payload, f"{self._inbox}.{number}", headers)  # type: ignore[arg-type]  # read only
+            if quick is None or not quick.write(subject, payload, reply, headers):
+                await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
+            elif quick.is_crowded:
+                await quick.relieve()
             answer = await future
         except nats.errors.Error as error:
             raise NotSent(str(error) or type(error).__name__) from error
@@ -287,17 +303,6 @@ class Connection:
             msg = f"nobody answers on {subject}"
             raise NotSent(msg)
         return answer
-
-    def _expire(self, token: bytes, timeout: float | None) -> asyncio.TimerHandle | None:
-        """See to it that the request is given up in time: one timer for all with the usual limit (one each costs a tenth of a CAS)."""
-        loop = asyncio.get_running_loop()
-        if timeout is not None:
-            return loop.call_later(timeout, self._give_up, token)
-        limit = self.config.request_timeout_seconds
-        self._ages.append((loop.time() + limit, token))
-        if self._reaper is None:
-            self._reaper = loop.call_later(limit, self._reap)
-        return None
 
     async def put(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, *, timeout: float | None = None

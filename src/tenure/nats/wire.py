@@ -12,6 +12,7 @@ every version that is not listed here, and the tests run against both.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from collections.abc import Callable, Mapping
 
@@ -32,10 +33,11 @@ def make_client() -> NatsClient:
 
 
 class QuickClient(NatsClient):
-    """A nats-py client that publishes and answers with less ado."""
+    """A nats-py client that writes and reads with less ado. To be made in the loop that it is used in."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._loop = asyncio.get_running_loop()
         self._ps = QuickParser(self)
         self._answers_sid = b""
         self._answers_skip = 0
@@ -47,27 +49,24 @@ class QuickClient(NatsClient):
         self._answers_skip = len(prefix)
         self._answers_sid = b"%d" % subscription._id  # noqa: SLF001  (nats-py has no other name for it)
 
-    async def publish(
-        self, subject: str, payload: bytes = b"", reply: str = "", headers: Mapping[str, str] | None = None
-    ) -> None:
-        """As nats-py's ``publish``."""
-        size = len(payload)
-        queue = self._flush_queue
+    def write(self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bool:
+        """Hand a message to the task that writes to the server; False, and nothing done, if that is for nats-py's ``publish``.
+
+        ``reply`` must be an inbox or have come from the server: it is not looked at.
+        """
+        queue, flusher, size = self._flush_queue, self._flusher_task, len(payload)
         text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
-        lines = text.count("\n")
         if (
             self._status != NatsClient.CONNECTED
             or queue is None
+            or flusher is None
+            or flusher.done()
             or size > self._max_payload
-            or not subject
+            or not (subject and subject.isprintable())
             or " " in subject
-            or " " in reply
-            or not subject.isprintable()
-            or not reply.isprintable()
-            or (headers is not None and (lines != len(headers) + 1 or text.count("\r") != lines))
+            or (headers is not None and not text.count("\r") == text.count("\n") == len(headers) + 1)
         ):
-            await super().publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
-            return
+            return False
         if headers is None:
             command = b"".join((f"PUB {subject} {reply} {size}\r\n".encode(), payload, b"\r\n"))
         else:
@@ -78,10 +77,18 @@ class QuickClient(NatsClient):
         self.stats["out_bytes"] += size
         self._pending.append(command)
         self._pending_data_size += len(command)
-        if 0 < self._max_pending_size < self._pending_data_size:
-            await self._flush_pending(force_flush=True)
         if queue.empty():
-            await self._flush_pending()
+            queue.put_nowait(self._loop.create_future())
+        return True
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more is waiting to be written than nats-py allows: then ``relieve`` before the next message."""
+        return 0 < self._max_pending_size < self._pending_data_size
+
+    async def relieve(self) -> None:
+        """Wait until what waits is written, as nats-py's ``publish`` does."""
+        await self._flush_pending(force_flush=True)
 
     def is_answer(self, sid: bytes, subject: bytes, data: bytes) -> bool:
         """Hand a message without headers to whoever waits for it, if it is an answer."""

@@ -42,7 +42,6 @@ class Delivery(msgspec.Struct, frozen=True):
     to: WorkSubject | None
     generation: int = 0
     found: Found | None = None
-    newer: bool = False
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -145,9 +144,7 @@ class Work:
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
         try:
             record = decode(data)
-        except NewerSchema:
-            return Delivery(msg.subject, msg.reply, deliveries, to, head.g, newer=True)
-        except msgspec.DecodeError:
+        except (NewerSchema, msgspec.DecodeError):  # looked up: the bucket may hold another one by now
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
         if to is None or record.key != to.key or record.run_id != to.run_id:
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)

@@ -63,11 +63,6 @@ class Handler:
     async def handle(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
         """Do everything that a wake-up asks for. Raises Unavailable or OutcomeUnknown once the session is not trusted any more."""
         work = self._stores.work
-        if delivery.newer:
-            self._metrics.claims["", "newer_schema"] += 1
-            _log.error("record.newer", key=live.key, run_id=live.run_id)
-            await work.nak(live.reply, self._stores.config.ack_wait_seconds)
-            return
         if live.told is not None:  # the drain signal came first
             await work.nak(live.reply)
             return
@@ -84,6 +79,8 @@ class Handler:
                 look = second_look(delivery.deliveries, self._stores.config.ack_wait_seconds)
                 if outcome == "unknown_actor":
                     _log.warning("actor.unknown", key=live.key, actor=actor)
+                elif outcome == "newer_schema":
+                    _log.error("record.newer", key=live.key, run_id=live.run_id)
                 await work.nak(
                     live.reply, look if delay is None else delay if outcome == "not_due" else min(look, delay)
                 )

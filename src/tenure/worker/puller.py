@@ -102,8 +102,11 @@ class Puller:
         if lane not in self._hot:
             self._hot.add(lane)
             self.refill_soon()
-        if self.pulling and self._free() > 0:
+        free = self._free()
+        if self.pulling and free > 0:
             await self._start(delivery)
+            if self._free() == free:  # foreign, or in hand already: no slot comes free that would ask for the next
+                self.refill_soon()
         else:
             await self._stores.work.nak(delivery.reply)
 

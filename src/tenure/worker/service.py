@@ -269,6 +269,7 @@ class Worker:
             live.forget_timers()
             lease.in_hand.pop(live.reply, None)
             self.table.leave(live)
+            live.let_go()
 
     def _unexpected(self, live: Live) -> None:
         """Counted, logged with its traceback, and after too many a minute the end of the process."""

@@ -1,0 +1,108 @@
+"""What the connection promises holds on nats-py's own client and on the quick one alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from nats.aio.msg import Msg
+
+from tenure import Config
+from tenure.core.errors import InvalidCall
+from tenure.nats import wire
+from tenure.nats.connection import Connection, NotSent
+from tests.support import wait_until
+
+
+@pytest.fixture(params=["quick", "plain"])
+async def conn(
+    request: pytest.FixtureRequest, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Connection]:
+    if request.param == "plain":
+        monkeypatch.setattr(wire, "TESTED", ("never",))
+    conn = await Connection.open(nats_server, Config(request_timeout_seconds=2.0), name="wire")
+    assert isinstance(conn.raw, wire.QuickClient) == (request.param == "quick")
+    yield conn
+    await conn.close()
+
+
+class Inbox:
+    """A subscription of its own that keeps what comes."""
+
+    def __init__(self) -> None:
+        self.got: list[Msg] = []
+
+    async def received(self, msg: Msg) -> None:
+        self.got.append(msg)
+
+
+async def listen(conn: Connection) -> tuple[str, Inbox]:
+    inbox, subject = Inbox(), conn.new_inbox()
+    await conn.subscribe(subject, inbox.received)
+    return subject, inbox
+
+
+async def test_headers_payload_and_reply_arrive_as_they_were_sent(conn: Connection) -> None:
+    subject, inbox = await listen(conn)
+    await conn.publish(subject, "grün\r\n".encode(), reply="some.where", headers={"One": "1", "Two": "zwei ü"})
+    await conn.publish(subject)
+    await wait_until(lambda: len(inbox.got) == 2, description="both")
+    first, second = inbox.got
+    assert (first.data, first.reply, first.headers) == (
+        "grün\r\n".encode(),
+        "some.where",
+        {"One": "1", "Two": "zwei ü"},
+    )
+    assert (second.data, second.reply, second.headers) == (b"", "", None)
+
+
+async def test_a_header_cannot_smuggle_in_another_header_or_a_message(conn: Connection) -> None:
+    subject, inbox = await listen(conn)
+    await conn.publish(subject, b"x", headers={"A": f"1\r\nB: 2\r\n\r\nPUB {subject} 1\r\ny"})
+    await conn.publish(subject, b"last")
+    await wait_until(lambda: inbox.got and inbox.got[-1].data == b"last", description="the last")
+    assert [msg.data for msg in inbox.got] == [b"x", b"last"]
+    assert list(inbox.got[0].headers or {}) == ["A"]
+
+
+async def test_a_subject_with_white_space_is_not_sent(conn: Connection) -> None:
+    for subject in ("a b", "a\r\nPING", "", "a\tb"):
+        with pytest.raises(NotSent):
+            await conn.request(subject, b"")
+    assert await conn.api("INFO", {})
+
+
+async def test_an_answer_of_nobody_means_that_nothing_happened(conn: Connection) -> None:
+    with pytest.raises(NotSent):
+        await conn.request("tenure.nobody.listens", b"?")
+
+
+async def test_an_answer_with_headers_keeps_them(conn: Connection) -> None:
+    async def answer(msg: Msg) -> None:
+        await conn.publish(msg.reply, b"yes", headers={"How": "gladly"})
+
+    subject = conn.new_inbox()
+    await conn.subscribe(subject, answer)
+    got = await conn.request(subject, b"?")
+    assert (got.data, got.headers) == (b"yes", {"How": "gladly"})
+
+
+async def test_what_is_over_the_limit_is_refused_and_the_connection_stays(conn: Connection) -> None:
+    with pytest.raises(InvalidCall):
+        await conn.request("a", b"x" * (conn.max_payload + 1))
+    assert conn.is_connected
+    assert await conn.api("INFO", {})
+
+
+async def test_answers_find_their_requests_whatever_their_number_and_size(conn: Connection) -> None:
+    """A thousand at once, some longer than what is read in one go and than what may wait to be written."""
+
+    async def echo(msg: Msg) -> None:
+        await conn.publish(msg.reply, msg.data)
+
+    subject = conn.new_inbox()
+    await conn.subscribe(subject, echo)
+    sent = [b"%d:" % n + b"x" * (200_000 if n % 50 == 0 else n) for n in range(1_000)]
+    answers = await asyncio.gather(*(conn.request(subject, data) for data in sent))
+    assert [answer.data for answer in answers] == sent

@@ -1,0 +1,54 @@
+"""`tenure bench --quick`: every figure is there, and every task that it submitted has exactly one outcome."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+from tenure.cli.bench_report import FIGURES
+from tenure.cli.bench_stage import Account
+
+
+def test_a_quick_run_gives_every_figure_as_one_json_object_and_loses_nothing() -> None:
+    """A process of its own, as the command line has it: its standard output is the object and nothing else."""
+    code = "import sys; from tenure.cli.bench import run_bench; sys.exit(run_bench(quick=True, as_json=True))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["quick"] is True
+    assert said["balanced"] is True
+    account = said["account"]
+    assert account["submitted"] == account["finished"] == account["outcomes"] > 3_000
+    assert account["wrong"] == []
+    assert said["machine"].keys() == {"cores", "machine", "python", "nats_server", "tenure"}
+    assert list(said["figures"]) == [figure.name for figure in FIGURES]
+    for name, figure in said["figures"].items():
+        assert len(figure["samples"]) == 1, name
+        assert figure["median"] is None or math.isfinite(figure["median"]), name
+        assert (figure["ratio_to_raw"] is None) == (figure["raw"] in {None, name}), name
+    for name in ("submit_per_s", "submit_many_per_s", "drain_per_s", "result_p50_ms", "late_burst_p99_ms"):
+        assert said["figures"][name]["median"] > 0, name
+    assert {name: len(values[0]) for name, values in said["series"].items()}.keys() >= {
+        "submit_sequential_ms",
+        "result_ms",
+        "late_spread_ms",
+        "late_burst_ms",
+    }
+
+
+def test_a_task_without_an_outcome_or_with_two_does_not_add_up() -> None:
+    assert Account(submitted=3, finished=3, outcomes=3).balanced
+    assert not Account(submitted=3, finished=2, outcomes=3).balanced
+    assert not Account(submitted=3, finished=3, outcomes=4).balanced
+    assert not Account(submitted=3, finished=3, outcomes=3, wrong=["a run went on to generation 2"]).balanced
+
+
+def test_a_figure_is_judged_by_its_goal_first_and_then_by_its_aim() -> None:
+    by_name = {figure.name: figure for figure in FIGURES}
+    rate, delay = by_name["submit_per_s"], by_name["result_p50_ms"]
+    assert [rate.verdict(value) for value in (9_999, 10_000, 12_000)] == ["missed", "goal met", "aim met"]
+    assert [delay.verdict(value) for value in (1.6, 1.5, 1.2)] == ["missed", "goal met", "aim met"]
+    assert by_name["submit_many_per_s"].verdict(19_999) == "aim missed"
+    assert delay.verdict(float("nan")) == "not measured here"
