@@ -65,7 +65,7 @@ class Client:
         if self._stores is None:
             msg = "the client is not connected: use it as `async with app.connect() as client`"
             raise TenureError(msg)
-        if self._loop is not _running_loop():
+        if _running_loop() not in {self._loop, None}:
             msg = "the client belongs to another event loop: connect one client in each loop"
             raise TenureError(msg)
         return self._stores

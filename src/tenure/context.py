@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from tenure.core.errors import InvalidCall, Stopped, TenureError
@@ -145,7 +145,12 @@ class Context:
             await self._progress(self, done, total, note)
 
     def spawn(
-        self, call: Call[Any], *, key: str | None = None, delay: float | None = None, at: datetime | None = None
+        self,
+        call: Call[Any],
+        *,
+        key: str | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
     ) -> None:
         """Have another key run ``call`` if this run succeeds: stored with the outcome, exactly once, all or nothing.
 
@@ -161,7 +166,7 @@ class Context:
         self.spawned.append(Spawned(call, key, due_time(delay, at, self._now())))
 
     def reschedule(
-        self, *, delay: float | None = None, at: datetime | None = None, call: Call[Any] | None = None
+        self, *, delay: float | timedelta | None = None, at: datetime | None = None, call: Call[Any] | None = None
     ) -> None:
         """Have this key run again: the successor is stored in the same write as the outcome, success or final failure.
 

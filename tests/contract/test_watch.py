@@ -59,8 +59,8 @@ async def test_a_watch_gives_the_latest_of_each_subject_and_then_every_change_in
     await stores.conn.put(stores.names.stop("somebody-else", "a", 1), b"foreign")
     async with watched(stores) as it:
         await wait_until(it.has(b"b1"), description="what is stored")
-        for n in range(100):
-            await put(stores, f"c{n}", b"c%d" % n)  # one subject each: what is overwritten before it is delivered is gone
+        for n in range(100):  # one subject each: what is overwritten before it is delivered is gone
+            await put(stores, f"c{n}", b"c%d" % n)
         await wait_until(it.has(b"c99"), description="what comes")
     assert it.seen == [b"a2", b"b1", *(b"c%d" % n for n in range(100))]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tenure import App, Client, ConfigError, Context, InvalidCall, RunFailed, TenureError
+from tenure import App, Client, ConfigError, Context, InvalidCall, RunFailed, Snooze, TenureError
 from tests.conftest import Workers
 
 
@@ -39,6 +40,31 @@ async def test_a_client_in_another_event_loop_says_so_and_does_not_hang(client: 
         await asyncio.to_thread(elsewhere)
 
 
+async def test_leaving_a_worker_that_works_drains_it(app: App, client: Client, nats_server: str) -> None:
+    """An error in the caller's block, or Ctrl-C: the body ends and its outcome is stored, nothing is done twice."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.actor
+    async def work(ctx: Context) -> int:
+        started.set()
+        await may_end.wait()
+        return ctx.attempt
+
+    async def fail_beside_it() -> None:
+        async with app.worker(nats_server) as worker:
+            working.append(asyncio.create_task(worker.run()))
+            await started.wait()
+            asyncio.get_running_loop().call_later(0.1, may_end.set)
+            raise LookupError
+
+    working: list[asyncio.Task[None]] = []
+    run = await client.submit(work.call(), key="k")
+    with pytest.raises(LookupError):
+        await fail_beside_it()
+    await working[0]
+    assert await run.result(timeout=1) == 1
+
+
 async def test_a_result_that_is_not_there_in_time_says_whose(app: App, client: Client) -> None:
     @app.actor
     async def idle() -> None: ...
@@ -54,3 +80,10 @@ async def test_a_result_that_is_not_there_in_time_says_whose(app: App, client: C
 def test_a_worker_option_of_another_type_is_named(app: App, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         app.worker(**options)
+
+
+def test_snooze_takes_what_delay_takes_and_names_what_it_does_not() -> None:
+    assert Snooze(timedelta(minutes=1)).delay == Snooze(60).delay
+    for delay in ("5", -1, float("nan"), None):
+        with pytest.raises(InvalidCall, match="Snooze: delay must be"):
+            Snooze(delay)  # type: ignore[arg-type]  # the point of the test

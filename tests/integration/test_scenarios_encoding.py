@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def connections_stay(client: Client, workers: Workers):
+async def connections_stay(client: Client, workers: Workers):
     """Nobody's connection may drop: the server cuts off whoever publishes more than it allows."""
     yield
     assert client.stores.conn.is_connected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,12 +19,12 @@ from tests.support import FAST, wait_until
 Told = list[tuple[str | None, str]]
 
 
-def watched(app: App, told: Told, started: asyncio.Event) -> None:
+def watched(app: App, told: Told, started: asyncio.Event, timeout: float = 5.0) -> None:
     """Register an actor of each kind that runs until it is told to stop, notes why and how, and obeys."""
     loop = asyncio.get_running_loop()
     retry = Retry(max_attempts=1)
 
-    @app.actor(name="async", timeout=5.0, retry=retry)
+    @app.actor(name="async", timeout=timeout, retry=retry)
     async def sleeping(ctx: Context) -> list[int] | None:
         started.set()
         try:
@@ -33,7 +34,7 @@ def watched(app: App, told: Told, started: asyncio.Event) -> None:
             raise
         return None
 
-    @app.actor(name="watching", timeout=5.0, retry=retry)
+    @app.actor(name="watching", timeout=timeout, retry=retry)
     async def watching(ctx: Context) -> None:
         started.set()
         with contextlib.suppress(asyncio.CancelledError):
@@ -41,7 +42,7 @@ def watched(app: App, told: Told, started: asyncio.Event) -> None:
         assert ctx.stopping.is_set()
         told.append((ctx.stop_reason, "saw the event"))
 
-    @app.actor(name="plain", timeout=5.0, retry=retry)
+    @app.actor(name="plain", timeout=timeout, retry=retry)
     def looping(ctx: Context) -> list[int] | None:
         loop.call_soon_threadsafe(started.set)
         try:
@@ -63,19 +64,14 @@ async def test_a_body_is_told_why_it_must_stop(
     """A cancel, a replace and a timeout reach a sleeping, an event-watching and a plain body under their own names."""
     told: Told = []
     started = asyncio.Event()
-    watched(app, told, started)
+    watched(app, told, started, timeout=0.1 if reason == "timeout" else 5.0)
 
     @app.actor
     async def successor() -> str:
         return "next"
 
-    call = app.actors[kind].call()
-    if reason == "timeout":
-        call = type(call)(
-            replace(call.task, policy=replace(call.task.policy, timeout=0.1)), call.args, call.result_type
-        )
     async with workers.run(app):
-        run = await client.submit(call, key="k")
+        run = await client.submit(app.actors[kind].call(), key="k")
         await wait_until(started.is_set, description="the body runs")
         if reason == "cancel":
             await run.cancel()

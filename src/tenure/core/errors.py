@@ -5,6 +5,8 @@ Errors carry what they are about (key, generation, run id, field) as attributes,
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 
 class TenureError(Exception):
     """Base of every error that Tenure raises."""
@@ -119,14 +121,15 @@ class IllegalTransition(TenureError):
 
 
 class Snooze(Exception):
-    """Raised by a body: run me again after ``delay`` seconds; no failure is counted."""
+    """Raised by a body: run me again after ``delay`` (seconds, or a timedelta); no failure is counted."""
 
-    def __init__(self, delay: float) -> None:
-        if not delay >= 0 or delay == float("inf"):
-            msg = f"Snooze: delay must be a finite number of seconds >= 0, got {delay!r}"
+    def __init__(self, delay: float | timedelta) -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+            msg = f"Snooze: delay must be a finite number of seconds >= 0 or a timedelta, got {delay!r}"
             raise InvalidCall(msg, field="delay")
-        super().__init__(f"snooze for {delay} s")
-        self.delay = float(delay)
+        super().__init__(f"snooze for {seconds} s")
+        self.delay = float(seconds)
 
 
 class Fail(Exception):

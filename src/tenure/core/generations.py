@@ -50,7 +50,8 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         made = _first(command, seen, now)
         return Decision(did, made, effects_of(made))
     policy = command.task.policy
-    told = now + policy.grace if policy.overlap == "stop" else None
+    # the grace that the running body was promised, not its successor's
+    told = now + record.task.policy.grace if policy.overlap == "stop" else None
     previous = record.previous
     last = record.last
     if record.holder is not None:

@@ -111,6 +111,7 @@ class Connection:
         self._on_reconnect: list[Callback] = []
         self._on_disconnect: list[Callback] = []
         self._last_error = ""
+        self._refusal = ""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -194,8 +195,8 @@ class Connection:
             _log.debug("connection.abandoned", error=repr(error))
 
     def _explain(self, url: str, error: Exception) -> TenureError:
-        if "authorization" in f"{error} {self._last_error}".lower():
-            return ConfigError(f"the NATS server at {url} refuses these credentials: {self._last_error or error}")
+        if self._refusal or "authorization" in str(error).lower():
+            return ConfigError(f"the NATS server at {url} refuses these credentials: {self._refusal or error}")
         detail = self._last_error or str(error) or "no answer in time"
         return Unavailable(
             f"cannot reach a NATS server at {url}: {detail}; is it running? (`tenure server` starts one)"
@@ -232,6 +233,8 @@ class Connection:
 
     async def _note_error(self, error: Exception) -> None:
         self._last_error = str(error) or type(error).__name__
+        if "authorization" in self._last_error.lower():
+            self._refusal = self._last_error  # kept: a later try may meet a reset before it can read the reason
         _log.debug("connection.failed", error=self._last_error)
 
     async def _disconnected(self) -> None:

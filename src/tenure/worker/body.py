@@ -68,14 +68,24 @@ async def run_body(
                 raise  # not ours: the whole loop is being torn down
             return Raised(Failure(type="CancelledError", message="the body was cancelled from within"), final=False)
         return Halted()
-    except Stopped:
-        return Halted()
+    except Stopped as stopped:
+        return _stopped(stopped, context, limit)
     except Snooze as snooze:
         return Snoozed(snooze.delay) if context.stop_reason != "timeout" else Halted()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (user code may raise anything; it is a failed attempt)
         if live.interrupted and context.stop_reason in {"drain", "lease_lost"}:
             return Halted()  # what a body makes of its interruption is not a failure of its own
         return Raised(describe(error, limit), final=isinstance(error, Fail | _Unencodable | InvalidCall))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise  # the process or the loop is being torn down
+    except BaseException as error:  # noqa: BLE001  (as above: without an outcome the run would be claimed again for ever)
+        only_stops = isinstance(error, BaseExceptionGroup) and error.split(Stopped)[1] is None
+        return _stopped(error, context, limit) if only_stops else Raised(describe(error, limit), final=False)
+
+
+def _stopped(error: BaseException, context: Context, limit: int) -> Ended:
+    """Stopped as it was told; or, if nobody told it, a failure: handed back it would run again at once, for ever."""
+    return Halted() if context.stop_reason is not None else Raised(describe(error, limit), final=False)
 
 
 async def _run_async(actor: Actor[..., ..., Any, Any], context: Context, live: Live, values: dict[str, Any]) -> Any:
@@ -88,9 +98,17 @@ async def _run_async(actor: Actor[..., ..., Any, Any], context: Context, live: L
         return await (actor.function(context, **values) if actor.takes_context else actor.function(**values))
     finally:
         live.in_body = False
-        if live.task is not None and context.stop_reason is not None:
-            while live.task.cancelling():  # the interruption was meant for the body; what follows must not be cut short
-                live.task.uncancel()
+        if live.task is not None and live.task.cancelling():
+            await _take_cancellation()
+            if context.stop_reason is not None:
+                while live.task.cancelling():  # it was meant for the body; what follows must not be cut short
+                    live.task.uncancel()
+
+
+async def _take_cancellation() -> None:
+    """Let a cancellation that is still to be delivered (the body did not await after it) come out here."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
 
 
 async def _run_in_thread(

@@ -68,9 +68,9 @@ class Head:
             while True:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
-                    return await self._decided(result, patience)
+                    return await self._decided(result, run_id, patience)
                 if result.refused.why is not Why.BUSY:
-                    return await self._refused(result, run_id, patience)
+                    return await self._refused(result, run_id, session, patience)
                 again = await self._knowing_more(command, result.found.record, patience)
                 if again is None:
                     return self._busy(result)
@@ -90,15 +90,15 @@ class Head:
 
         return await self._stores.runs.commit(key, command, at=found, mine=mine, patience=patience)
 
-    async def _decided(self, committed: Committed, patience: Patience) -> Looked:
+    async def _decided(self, committed: Committed, run_id: str, patience: Patience) -> Looked:
         record = committed.record
-        if record.phase is Phase.RUNNING:
+        if record.holder is not None:  # running; or stopping, if a cancel overtook the answer: ours to end in either case
             return Won(committed)
         await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
-        self.counted(committed.record.run_id)
+        self.counted(run_id)
         return Drop(committed.decision.did.value, record, decided=True)
 
-    async def _refused(self, declined: Declined, run_id: str, patience: Patience) -> Looked:
+    async def _refused(self, declined: Declined, run_id: str, session: str, patience: Patience) -> Looked:
         why, record = declined.refused.why, declined.found.record
         actor = record.task.actor if record else ""
         if why is Why.NOT_DUE:
@@ -107,7 +107,11 @@ class Head:
         if why is Why.SUPERSEDED and record is not None and record.last is not None and record.last.run_id == run_id:
             # A second copy of its wake-up: the run had its outcome, and only then the key moved on.
             why = Why.CANCELLED if record.last.phase is Phase.CANCELLED else Why.FINISHED
-        await self._stores.complete(declined.found, patience)
+        confirmed = await self._confirm_gone(record, run_id, session, patience) if record is not None else []
+        if confirmed and isinstance(confirmed[-1], Committed):
+            await self._stores.carry_out(confirmed[-1], patience)
+        else:
+            await self._stores.complete(declined.found, patience)
         return Drop(why.value, record) if self._first_time(run_id) else Drop("again", record)
 
     def _busy(self, declined: Declined) -> Looked:
@@ -125,7 +129,7 @@ class Head:
         )
         refused = isinstance(getattr(result, "why", None), Why)
         if refused and result.why not in {Why.BUSY, Why.NOT_DUE}:  # type: ignore[union-attr]  # told apart one line above
-            return await self._refused(Declined(result, found), run_id, patience)  # type: ignore[arg-type]  # a refusal
+            return await self._refused(Declined(result, found), run_id, session, patience)  # type: ignore[arg-type]  # a refusal
         return Later("unknown_actor", found.record.task.actor if found.record else "", None)
 
     async def _knowing_more(self, command: c.Claim, record: Record | None, patience: Patience) -> c.Claim | None:
@@ -136,9 +140,7 @@ class Head:
         """
         if record is None:
             return None
-        gone = [e for e in record.previous if e.session == command.session and not self._has_body(e.run_id, e.attempt)]
-        for entry in gone:
-            await self._stores.runs.commit(record.key, c.Confirm(holder=entry.holder()), patience=patience)
+        gone = await self._confirm_gone(record, command.run_id, command.session, patience)
         own_lost = record.holder if record.holder is not None and record.holder.session == command.session else None
         named = {entry.session for entry in record.previous} | ({record.holder.session} if record.holder else set())
         closed: set[str] = set()
@@ -159,9 +161,21 @@ class Head:
             next_run_id=self._stores.clock.new_id(),
         )
 
-    def _has_body(self, run_id: str, attempt: int) -> bool:
-        live = self._table.get(run_id)
-        if live is not None:
+    async def _confirm_gone(
+        self, record: Record, run_id: str, session: str, patience: Patience
+    ) -> list[Committed | Declined]:
+        """Take bodies of this very process that are gone out of ``previous``: what came of each attempt to.
+
+        ``run_id`` is that of the delivery at hand, which has its run's place in the table and no body yet.
+        """
+        return [
+            await self._stores.runs.commit(record.key, c.Confirm(holder=entry.holder()), patience=patience)
+            for entry in record.previous
+            if entry.session == session and not self._has_body(entry.run_id, entry.attempt, run_id)
+        ]
+
+    def _has_body(self, run_id: str, attempt: int, at_hand: str) -> bool:
+        if run_id != at_hand and self._table.get(run_id) is not None:
             return True
         return any(
             stuck.run_id == run_id and stuck.context is not None and stuck.context.attempt == attempt

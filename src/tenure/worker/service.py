@@ -96,7 +96,11 @@ class Worker:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        """Close the session and the connection. Whatever still runs is given up (its session is closed)."""
+        """Drain if ``run`` still works, as ``stop`` does, then close the session and the connection."""
+        if self._service is not None and not self._service.done():
+            self.stop()
+            with contextlib.suppress(Exception):  # ``run`` raises it
+                await _finish(self._service)
         lease, self._lease = self._lease, None
         if lease is not None:
             await lease.close("drain")

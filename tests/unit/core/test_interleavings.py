@@ -194,6 +194,13 @@ def test_a_replacement_does_not_extend_the_grace_of_an_older_body() -> None:
     assert play(1.0, claim("s2", "r3"), start=at).found.phase is Phase.RUNNING
 
 
+def test_a_replaced_body_keeps_the_grace_of_its_own_actor() -> None:
+    """[4] A has 60 s to end; B, with 3 s of its own, replaces it and must not start beside it after 3."""
+    after = decided(play(submit(grace=60.0), claim()), supersede("r2", grace=3.0))
+    assert after.record is not None
+    assert [entry.deadline for entry in after.record.previous] == [NOW + 60]
+
+
 def test_the_newest_policy_applies_to_every_older_body() -> None:
     """[4] A runs, B waits for it (overlap wait), C replaces B with stop: A is told at last, from now on."""
     at = play(*RUN, supersede("r2", overlap="wait"), 100.0)
