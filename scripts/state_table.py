@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  (a script, not a package)
 """Print the protocol's state table and diagram as Markdown, made from ``tenure.core.transitions.NEXT``.
 
-With ``--write`` they replace the section between the two markers in ``src/tenure/ARCHITECTURE.md``; a unit test fails if
-it differs.
+With ``--write`` they replace the section between the two markers in ``src/tenure/ARCHITECTURE.md``; a unit test fails
+if it differs.
 """
 
 from __future__ import annotations

@@ -91,14 +91,20 @@ def workers(nats_server: str) -> Workers:
 
 @pytest.fixture
 async def worker(app: App, workers: Workers) -> AsyncIterator[Worker]:
-    """A running worker of ``app``. Register actors before asking for it by ``request.getfixturevalue``, or use ``workers``."""
+    """A running worker of ``app``.
+
+    Register actors before asking for it by ``request.getfixturevalue``, or use ``workers``.
+    """
     async with workers.run(app) as running:
         yield running.worker
 
 
 @pytest.fixture(autouse=True)
 def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No thread outlives its test (asyncio tasks are checked by their loop's end, connections by the server's own tests)."""
+    """No thread outlives its test (asyncio tasks are checked by their loop's end.
+
+    Connections by the server's own tests).
+    """
     before = set(threading.enumerate())
     yield
     left = [t for t in threading.enumerate() if t not in before and not t.name.startswith(_LASTING_THREADS)]

@@ -1,4 +1,7 @@
-"""Gates that the bodies of a test wait at, and the one way to make sure that a test that fails does not hang at them."""
+"""Gates that the bodies of a test wait at.
+
+And the one way to make sure that a test that fails does not hang at them.
+"""
 
 from __future__ import annotations
 

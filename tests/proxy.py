@@ -1,7 +1,8 @@
 """A TCP proxy between clients and a NATS server that loses, delays or cuts exactly one chosen publish or its answer.
 
-It reads the protocol of both directions frame by frame, so a fault hits the bytes that a test means: "the server committed, the
-client never heard" is ``lose_answer``; "the request was still on its way when the client gave up" is ``hold``.
+It reads the protocol of both directions frame by frame, so a fault hits the bytes that a test means: "the server
+committed, the client never heard" is ``lose_answer``; "the request was still on its way when the client gave up" is
+``hold``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class What(Enum):
 
 @dataclass
 class Fault:
-    """A planned fault; ``hits`` are the publishes it met, ``done`` is set when it has done to the first what it does."""
+    """A planned fault.
+
+    ``hits`` are the publishes it met, ``done`` is set when it has done to the first what it does.
+    """
 
     what: What
     matches: Matches

@@ -1,8 +1,8 @@
 """Actors and calls: a registered function, its arguments as checked and encoded, its policy.
 
-A call is checked against the function's signature when it is made, so a wrong one never reaches a worker. Values travel as JSON of
-their annotated types (everything msgspec knows: str, int, float, bool, None, bytes, datetime, UUID, Decimal, Enum, list, dict, set,
-tuple, dataclasses, TypedDict, msgspec Structs).
+A call is checked against the function's signature when it is made, so a wrong one never reaches a worker. Values travel
+as JSON of their annotated types (everything msgspec knows: str, int, float, bool, None, bytes, datetime, UUID, Decimal,
+Enum, list, dict, set, tuple, dataclasses, TypedDict, msgspec Structs).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tenure.core.subjects import check_name, check_priority
 Full = ParamSpec("Full")
 Args = ParamSpec("Args")
 Out = TypeVar("Out")
-Res = TypeVar("Res", covariant=True)
+Res_co = TypeVar("Res_co", covariant=True)
 
 Isolation = Literal["thread"]
 Seconds = float | timedelta
@@ -34,7 +34,9 @@ Seconds = float | timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """When a failed attempt runs again: ``max_attempts`` in all (crashes count), waits of ``initial`` seconds times ``factor`` each.
+    """When a failed attempt runs again.
+
+    ``max_attempts`` in all (crashes count), waits of ``initial`` seconds times ``factor`` each.
 
     ``maximum`` seconds at most per wait, spread by +- ``jitter`` (0 to 1) of itself.
     """
@@ -58,7 +60,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Res]):
+class Call(Generic[Res_co]):
     """A checked and encoded call of an actor, ready to be submitted. Made by ``actor.call(...)``."""
 
     task: Task
@@ -67,7 +69,7 @@ class Call(Generic[Res]):
     namespace: str
     """Of the actor's app; the call can be made only there."""
 
-    def with_overlap(self, overlap: Overlap) -> Call[Res]:
+    def with_overlap(self, overlap: Overlap) -> Call[Res_co]:
         """The same call under another overlap policy."""
         if overlap not in {"stop", "wait", "parallel"}:
             msg = f"overlap must be stop, wait or parallel, got {overlap!r}"
@@ -87,7 +89,7 @@ def check_call(call: object, namespace: str) -> None:
         raise InvalidCall(msg, field="call")
 
 
-class Actor(Generic[Full, Args, Out, Res]):
+class Actor(Generic[Full, Args, Out, Res_co]):
     """A registered function. Callable as written, for unit tests; ``call`` makes what is submitted."""
 
     def __init__(
@@ -118,7 +120,7 @@ class Actor(Generic[Full, Args, Out, Res]):
     def __repr__(self) -> str:
         return f"<Actor {self.name} on queue {self.task.queue}>"
 
-    def call(self, *args: Args.args, **kwargs: Args.kwargs) -> Call[Res]:
+    def call(self, *args: Args.args, **kwargs: Args.kwargs) -> Call[Res_co]:
         """Check and encode a call. Raises InvalidCall that names the argument."""
         data = self._codec.encode(args, kwargs)
         return Call(with_changes(self.task, args=Raw(data)), data, self.result_type, self.namespace)
@@ -281,7 +283,10 @@ def check_function(function: object) -> None:
 
 
 def _check_no_context(actor: str, parameters: list[inspect.Parameter]) -> None:
-    """A context that would be taken for an argument: it is only passed to a first parameter with just that annotation."""
+    """A context that would be taken for an argument.
+
+    It is only passed to a first parameter with just that annotation.
+    """
     for number, parameter in enumerate(parameters):
         kind = parameter.annotation
         bare = number == 0 and kind is parameter.empty and parameter.name in {"ctx", "context"}
@@ -320,7 +325,10 @@ def _field(parameter: inspect.Parameter) -> Any:
 
 
 def _field_of(text: str, names: list[str]) -> str | None:
-    """The argument that a msgspec message is about: it ends in ``- at `$.name...```, or quotes a missing or unknown field."""
+    """The argument that a msgspec message is about.
+
+    It ends in ``- at `$.name...```, or quotes a missing or unknown field.
+    """
     path = text.rpartition("`$.")[2]
     return next(
         (name for name in names if path == name + "`" or path.startswith((name + ".", name + "["))), None

@@ -51,8 +51,8 @@ class Register(Protocol):
 class App:
     """A namespace of durable tasks.
 
-    ``namespace``: letters, digits, ``-`` and ``_``; everything on the server carries it. ``config``: numbers, see ``Config``.
-    Raises ConfigError.
+    ``namespace``: letters, digits, ``-`` and ``_``; everything on the server carries it. ``config``: numbers, see
+    ``Config``. Raises ConfigError.
     """
 
     def __init__(self, namespace: str, *, config: Config | None = None) -> None:
@@ -105,10 +105,11 @@ class App:
     ) -> Any:
         """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
 
-        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait. ``timeout`` seconds an
-        attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to stop. ``retry``: default five
-        attempts; None: one. ``every``: perpetual, each run schedules the next. ``overlap``: for submits over a run that is stopping.
-        ``result_ttl``: how long a finished key is kept (whole seconds, at least one). Raises ConfigError that names what is wrong.
+        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait.
+        ``timeout`` seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to
+        stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
+        ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
+        seconds, at least one). Raises ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 
@@ -132,8 +133,8 @@ class App:
     def connect(self, url: str | None = None, **options: Any) -> Client:
         """A client, to be used as ``async with app.connect() as client``.
 
-        ``url``: default ``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``; several separated by commas. ``options`` go to nats-py
-        (``tls``, ``user_credentials``, ``token``, ...).
+        ``url``: default ``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``; several separated by commas. ``options``
+        go to nats-py (``tls``, ``user_credentials``, ``token``, ...).
         """
         return Client(self, _checked(url), options)
 
@@ -165,7 +166,10 @@ def _checked(url: object) -> str:
 
 
 def _caller_scope() -> dict[str, Any]:
-    """Names of the function that calls ``@app.actor``, so that annotations may name what is defined beside the actor."""
+    """Names of the function that calls ``@app.actor``.
+
+    So that annotations may name what is defined beside the actor.
+    """
     frame = inspect.currentframe()
     caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
     return dict(caller.f_locals) if caller is not None else {}

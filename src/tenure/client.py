@@ -1,11 +1,14 @@
-"""The client: submit, replace, cancel, look, wait. Every change is a command decided by the core and stored by one CAS."""
+"""The client: submit, replace, cancel, look, wait.
+
+Every change is a command decided by the core and stored by one CAS.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,7 +35,10 @@ _STALE_SECONDS = 2.0
 
 
 class Client:
-    """A connection to one namespace. Made by ``app.connect()``; use it as an async context manager, from one event loop."""
+    """A connection to one namespace.
+
+    Made by ``app.connect()``; use it as an async context manager, from one event loop.
+    """
 
     def __init__(self, app: App, url: str, options: dict[str, Any]) -> None:
         self.app = app
@@ -41,8 +47,11 @@ class Client:
         self._stores: Stores | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def __aenter__(self) -> Client:
-        """Connect. Raises Unavailable if no server answers, ConfigError if it or what is stored there cannot be used."""
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises Unavailable if no server answers, ConfigError if it or what is stored there cannot be used.
+        """
         if self._stores is None:
             self._loop = asyncio.get_running_loop()
             name = f"tenure-client-{self.app.namespace}"
@@ -88,10 +97,11 @@ class Client:
     ) -> Run[Res]:
         """Start a run of ``key`` (None: a new ULID) unless one is live, and return its handle.
 
-        ``delay`` seconds from now or ``at`` an aware datetime. ``if_live``: keep the live run (``run.accepted`` is False), replace
-        it, or reject with KeyIsLive. ``if_differs``: what if the live run has another actor or other arguments: keep it, replace
-        it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened: try again), OutcomeUnknown (it may be stored, or is
-        stored and may start late: look before you repeat it, or repeat it under the same key).
+        ``delay`` seconds from now or ``at`` an aware datetime. ``if_live``: keep the live run (``run.accepted`` is
+        False), replace it, or reject with KeyIsLive. ``if_differs``: what if the live run has another actor or other
+        arguments: keep it, replace it, or KeyConflict. Raises InvalidCall, Unavailable (nothing happened: try again),
+        OutcomeUnknown (it may be stored, or is stored and may start late: look before you repeat it, or repeat it under
+        the same key).
         """
         check_call(call, self.app.namespace)
         _check_choice("if_live", if_live, ("keep", "replace", "reject"))
@@ -120,10 +130,12 @@ class Client:
         if_live: c.IfLive = "keep",
         if_differs: c.IfDiffers = "keep",
     ) -> list[Run[Res] | TenureError]:
-        """Submit many ``(call, key)``; one outcome per item, in order: its Run, or the error that ``submit`` would have raised.
+        """Submit many ``(call, key)``; one outcome per item, in order.
 
-        Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the second
-        meets the first.
+        Its Run, or the error that ``submit`` would have raised.
+
+        Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the
+        second meets the first.
         """
         work: Sequence[tuple[Call[Res], str | None]] = list(items)
         out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
@@ -157,8 +169,9 @@ class Client:
     ) -> Run[Res]:
         """Start a new generation of ``key`` whatever it is doing; every older one is void from then on.
 
-        ``overlap``, for bodies of older generations that still run: ``stop`` tells them to stop and starts when they have ended (or
-        their grace is over), ``wait`` lets them end by themselves first, ``parallel`` starts beside them. Raises as ``submit``.
+        ``overlap``, for bodies of older generations that still run: ``stop`` tells them to stop and starts when they
+        have ended (or their grace is over), ``wait`` lets them end by themselves first, ``parallel`` starts beside
+        them. Raises as ``submit``.
         """
         check_call(call, self.app.namespace)
         call = call.with_overlap(overlap)
@@ -199,7 +212,10 @@ class Client:
         return await self._declined(command, result, result_type)
 
     async def _carry_out(self, committed: Committed, patience: Patience) -> None:
-        """Effects of a write that is stored for ever, whatever becomes of them: so their failure is never "nothing happened"."""
+        """Effects of a write that is stored for ever, whatever becomes of them.
+
+        So their failure is never "nothing happened".
+        """
         try:
             await self.stores.carry_out(committed, patience)
         except Unavailable as error:
@@ -231,7 +247,10 @@ class Client:
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
 
     async def _lost_holder(self, declined: Declined) -> Holder | None:
-        """The live run's holder if its session is closed and its budget spent: the run can only fail, so the submit is not its [29]."""
+        """The live run's holder if its session is closed and its budget spent.
+
+        The run can only fail, so the submit is not its [29].
+        """
         record = declined.found.record
         if declined.refused.why not in {Why.LIVE, Why.DIFFERS} or record is None or record.holder is None:
             return None
@@ -242,7 +261,10 @@ class Client:
         return record.holder if dead else None
 
     async def _help(self, record: Record, result: Declined) -> None:
-        """A live run that has been due for seconds may have lost its producer before the wake-up: whoever joins it looks."""
+        """A live run that has been due for seconds may have lost its producer before the wake-up.
+
+        Whoever joins it looks.
+        """
         now = self.stores.clock.now()
         if record.phase is Phase.WAITING and now - record.queued_at > _STALE_SECONDS:
             await self.stores.complete(result.found, self.stores.runs.patience())
@@ -274,8 +296,8 @@ class Client:
     async def cancel(self, key: str, *, run_id: str | None = None, reason: str = "") -> Cancelled:
         """Cancel the run ``run_id`` of ``key``, or, without it, the one that is current when the key is first read.
 
-        Accepted means for ever: a run that is ``stopping`` ends ``cancelled`` whatever its body does. Cancelling an absent key stores
-        nothing. Raises InvalidCall, Unavailable, OutcomeUnknown.
+        Accepted means for ever: a run that is ``stopping`` ends ``cancelled`` whatever its body does. Cancelling an
+        absent key stores nothing. Raises InvalidCall, Unavailable, OutcomeUnknown.
         """
         encode_key(key)
         runs = self.stores.runs
@@ -311,7 +333,8 @@ class Client:
 
         A run that only waits is forgotten with its key and never starts; who waits for it gets RunSuperseded.
 
-        False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another key.
+        False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another
+        key.
         """
         encode_key(key)
         result = await self.stores.runs.commit(key, c.Purge())

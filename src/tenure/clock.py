@@ -1,4 +1,7 @@
-"""Clocks and randomness: the only place where the library reads them, so that a simulation can put its own in their stead."""
+"""Clocks and randomness.
+
+The only place where the library reads them, so that a simulation can put its own in their stead.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class SystemClock:
 
     @staticmethod
     def steady() -> float:
-        """Seconds since boot, suspension included (CLOCK_BOOTTIME); the monotonic clock where the platform has no such."""
+        """Seconds since boot, suspension included (CLOCK_BOOTTIME).
+
+        The monotonic clock where the platform has no such.
+        """
         return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
 
     @staticmethod

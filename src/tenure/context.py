@@ -55,8 +55,8 @@ class Rescheduled:
 class Context:
     """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop.
 
-    ``fence`` rises with every claim of the key: give it to the outside world so that it can refuse older writers. ``deadline`` is
-    when the attempt times out (aware, UTC), or None.
+    ``fence`` rises with every claim of the key: give it to the outside world so that it can refuse older writers.
+    ``deadline`` is when the attempt times out (aware, UTC), or None.
     """
 
     __slots__ = (
@@ -140,7 +140,10 @@ class Context:
             raise Stopped(self.stop_reason)
 
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the run is: ``done`` of ``total``. For people; published at most every 0.1 s, the newest value wins."""
+        """Say how far the run is: ``done`` of ``total``.
+
+        For people; published at most every 0.1 s, the newest value wins.
+        """
         if self._progress is not None:
             await self._progress(self, done, total, note)
 

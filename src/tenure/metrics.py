@@ -1,7 +1,8 @@
 """Counters, gauges and histograms of one process, exposed through prometheus-client.
 
-Counting is a dictionary update (0.2 us; prometheus-client's own labelled counters cost about 1.5 us, and a task touches eight of
-them); the families are built when somebody scrapes. Label sets are closed and pre-set to zero; never a label by key.
+Counting is a dictionary update (0.2 us; prometheus-client's own labelled counters cost about 1.5 us, and a task touches
+eight of them); the families are built when somebody scrapes. Label sets are closed and pre-set to zero; never a label
+by key.
 """
 
 from __future__ import annotations

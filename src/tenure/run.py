@@ -1,4 +1,7 @@
-"""A handle to one run: wait for it, follow it, cancel it. Bound to its generation: what another generation does never answers for it."""
+"""A handle to one run: wait for it, follow it, cancel it.
+
+Bound to its generation: what another generation does never answers for it.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ Res = TypeVar("Res")
 class Run(Generic[Res]):
     """One generation of a key.
 
-    ``accepted``: this call started it; False: a live run was kept and this is that run. A handle from ``client.run(key)`` binds to
-    the key's generation when it is first used (or awaited); until then ``generation`` is 0.
+    ``accepted``: this call started it; False: a live run was kept and this is that run. A handle from
+    ``client.run(key)`` binds to the key's generation when it is first used (or awaited); until then ``generation`` is
+    0.
     """
 
     def __init__(
@@ -86,8 +90,8 @@ class Run(Generic[Res]):
     async def result(self, timeout: float | None = None, *, follow: bool = False) -> Res:
         """Wait for the value that the body returned, decoded to the actor's annotated type.
 
-        Raises RunFailed, RunCancelled, RunSuperseded (or, with ``follow``, goes on to the newest generation), TimeoutError after
-        ``timeout`` seconds, TenureError if the value does not fit the annotated type.
+        Raises RunFailed, RunCancelled, RunSuperseded (or, with ``follow``, goes on to the newest generation),
+        TimeoutError after ``timeout`` seconds, TenureError if the value does not fit the annotated type.
         """
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
@@ -102,7 +106,7 @@ class Run(Generic[Res]):
                     self._client, self.key, generation=0, run_id="", accepted=False, result_type=self._result_type
                 )
                 continue
-            return await run._value(last, record)
+            return await run._value(last, record)  # noqa: SLF001  (another handle of this class)
 
     async def _value(self, last: Last, record: Record) -> Res:
         if last.phase is Phase.FAILED:
@@ -166,7 +170,10 @@ class Run(Generic[Res]):
         return None
 
     async def events(self) -> AsyncIterator[Event]:
-        """Every new status and every progress of this run from now on, until it is over or superseded. Progress may be skipped."""
+        """Every new status and every progress of this run from now on, until it is over or superseded.
+
+        Progress may be skipped.
+        """
         await self._bound()
         queue: asyncio.Queue[Found | Progress | TenureError] = asyncio.Queue()
 

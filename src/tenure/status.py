@@ -14,7 +14,10 @@ StatusPhase = Literal["scheduled", "queued", "running", "stopping", "succeeded",
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """One look at a run. ``due`` is aware (UTC) or None for at once; ``holder`` the session that runs it; ``error`` its last failure."""
+    """One look at a run.
+
+    ``due`` is aware (UTC) or None for at once; ``holder`` the session that runs it; ``error`` its last failure.
+    """
 
     key: str
     phase: StatusPhase
@@ -40,8 +43,9 @@ class Status(Struct, frozen=True, kw_only=True):
 class Cancelled(Struct, frozen=True, kw_only=True):
     """What a cancel found and did.
 
-    ``cancelled``: it was waiting and will never run. ``stopping``: its body is told to stop and it will end ``cancelled``.
-    ``finished``: the run had ended or was superseded. ``not_found``: there is no such key; nothing was stored.
+    ``cancelled``: it was waiting and will never run. ``stopping``: its body is told to stop and it will end
+    ``cancelled``. ``finished``: the run had ended or was superseded. ``not_found``: there is no such key; nothing was
+    stored.
     """
 
     outcome: Literal["cancelled", "stopping", "finished", "not_found"]
@@ -51,7 +55,10 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One step in a run's life: a new ``status``, or its ``progress``; ``superseded`` ends the stream of an older generation."""
+    """One step in a run's life.
+
+    A new ``status``, or its ``progress``; ``superseded`` ends the stream of an older generation.
+    """
 
     kind: Literal["status", "progress", "superseded"]
     key: str
@@ -66,7 +73,7 @@ def status_of(record: Record, now: float) -> Status:
     last = record.last if record.phase in TERMINAL and record.last and record.last.run_id == record.run_id else None
     failure = (last.failure if last else None) or record.failure
     phase: StatusPhase
-    if record.phase is Phase.WAITING:
+    if record.phase is Phase.WAITING:  # noqa: SIM108  (two questions, two lines)
         phase = "scheduled" if record.due > now else "queued"
     else:
         phase = record.phase.value  # type: ignore[assignment]  # every other phase has the same name for users
@@ -82,7 +89,11 @@ def status_of(record: Record, now: float) -> Status:
         holder=record.holder.session if record.holder else None,
         due=_moment(record.due),
         error=f"{failure.type}: {failure.message}" if failure else None,
-        reason=(last.reason or None) if last else record.stop.reason if record.stop and record.phase is Phase.STOPPING else None,
+        reason=(last.reason or None)
+        if last
+        else record.stop.reason
+        if record.stop and record.phase is Phase.STOPPING
+        else None,
         ended_at=_moment(last.at) if last else None,
     )
 

@@ -1,7 +1,8 @@
 """The four stores of a namespace over one connection, and the effects that a stored record asks for.
 
-``carry_out`` is the one way from a record to the outside: the client after its writes, the worker after its writes and whenever it
-finds a record whose effects may be missing, and later the supervisors. Every effect may be repeated without harm.
+``carry_out`` is the one way from a record to the outside: the client after its writes, the worker after its writes and
+whenever it finds a record whose effects may be missing, and later the supervisors. Every effect may be repeated without
+harm.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ class Stores:
     # -- effects -----------------------------------------------------------------------------------------------------
 
     async def carry_out(self, committed: Committed, patience: Patience) -> None:
-        """Do what a record just stored asks for. Raises Unavailable once patience is spent: then it is for others to repeat."""
+        """Do what a record just stored asks for.
+
+        Raises Unavailable once patience is spent: then it is for others to repeat.
+        """
         if committed.decision.effects:
             await self._perform(
                 committed.record, committed.revision, committed.data, committed.decision.effects, patience
@@ -88,7 +92,8 @@ class Stores:
     async def complete(self, found: Found, patience: Patience, *, in_hand: str = "") -> None:
         """Do whatever a record that was found owes; a wake-up only if none is stored, so that chains never fork.
 
-        ``in_hand``: the run whose wake-up the caller is about to acknowledge: what is stored is that one, and does not count.
+        ``in_hand``: the run whose wake-up the caller is about to acknowledge: what is stored is that one, and does not
+        count.
         """
         if found.record is None:
             return
@@ -116,7 +121,10 @@ class Stores:
             await self._apply(record.key, entries, patience)
 
     async def _apply(self, origin: str, entries: list[Entry], patience: Patience) -> None:
-        """Apply outbox entries: each to its target, then clear them at the origin, then forget them at the targets [7]."""
+        """Apply outbox entries.
+
+        Each to its target, then clear them at the origin, then forget them at the targets [7].
+        """
         await asyncio.gather(*(self._apply_one(origin, entry, patience) for entry in entries))
         await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)
         await asyncio.gather(
@@ -125,7 +133,10 @@ class Stores:
 
     async def _apply_one(self, origin: str, entry: Entry, patience: Patience) -> None:
         async def still_owed() -> bool:
-            """Asked after the target was read: if the origin has forgotten the entry, it was applied before that read."""
+            """Asked after the target was read.
+
+            If the origin has forgotten the entry, it was applied before that read.
+            """
             found = await self.runs.read(origin, patience)
             return found.record is not None and any(owed.id == entry.id for owed in found.record.outbox)
 

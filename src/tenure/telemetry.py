@@ -1,7 +1,7 @@
 """Log events: ``noun.past_participle`` with bound key, generation, attempt, revision, session.
 
-The library logs through the standard ``logging`` module (logger ``tenure``), so that an application that configures nothing sees
-warnings only. ``configure`` is for processes that Tenure starts itself: the command line's.
+The library logs through the standard ``logging`` module (logger ``tenure``), so that an application that configures
+nothing sees warnings only. ``configure`` is for processes that Tenure starts itself: the command line's.
 
 Levels: debug = every handled wake-up, info = state changed, warning = we recovered, error = a person must look.
 """
@@ -38,9 +38,12 @@ def get_logger(name: str) -> Any:
 
 
 def _to_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event and its fields as the message, for handlers that print only that; all of it in one attribute for ``configure``.
+    """The event and its fields as the message, for handlers that print only that.
 
-    Not one attribute per field: a body may log a field that every record has already (``name``, ``args``), which logging refuses.
+    All of it in one attribute for ``configure``.
+
+    Not one attribute per field: a body may log a field that every record has already (``name``, ``args``), which
+    logging refuses.
     """
     passed = {name: event.pop(name) for name in ("exc_info", "stack_info", "stacklevel") if name in event}
     words = [str(event.get("event", ""))]

@@ -11,7 +11,10 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 
 
 def due_time(delay: float | timedelta | None, at: datetime | None, now: float) -> float:
-    """Seconds since the epoch at which a run is due, 0.0 for at once. Raises InvalidCall (field ``delay`` or ``at``)."""
+    """Seconds since the epoch at which a run is due, 0.0 for at once.
+
+    Raises InvalidCall (field ``delay`` or ``at``).
+    """
     if delay is not None and at is not None:
         msg = "give delay or at, not both"
         raise InvalidCall(msg, field="at")

@@ -1,4 +1,7 @@
-"""Tools of the contract suite: records in a wanted state, a lane that keeps what comes, further connections, crashes."""
+"""Tools of the contract suite.
+
+Records in a wanted state, a lane that keeps what comes, further connections, crashes.
+"""
 
 from __future__ import annotations
 

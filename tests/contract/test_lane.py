@@ -1,4 +1,7 @@
-"""Contract of a lane: as many as wanted, at once, for ever - through expired pulls, deleted consumers and crashed servers."""
+"""Contract of a lane.
+
+As many as wanted, at once, for ever - through expired pulls, deleted consumers and crashed servers.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,10 @@ async def test_an_idle_lane_delivers_at_once_after_its_pull_has_expired(nats_ser
 
 
 async def test_what_was_delivered_while_the_lane_closes_is_not_lost(stores: Stores):
-    """Closed in the middle of a burst: what was on its way still arrives before ``close`` returns, the rest stays stored."""
+    """Closed in the middle of a burst.
+
+    What was on its way still arrives before ``close`` returns, the rest stays stored.
+    """
     await publish(stores, 200, size=8_000)  # several reads of the socket
     async with pull(stores, wanted=0) as pulled:
         await pulled.lane.want(200)

@@ -53,7 +53,10 @@ async def test_of_many_claims_one_wins(stores: Stores) -> None:
 
 
 async def test_a_stale_belief_costs_a_read_and_decides_nothing(stores: Stores) -> None:
-    """The record moved on between the belief and the write: the store refuses, the command is decided on what is there."""
+    """The record moved on between the belief and the write.
+
+    The store refuses, the command is decided on what is there.
+    """
     first = await committed(await stores.runs.commit("k", submit("k", "r1"), at=NOTHING))
     await committed(await stores.runs.commit("k", Replace(key="k", run_id="r2", task=first.record.task)))
     late = await stores.runs.commit("k", claim("s", "r1"), at=Found(first.record, first.revision))
@@ -71,7 +74,10 @@ async def test_an_outcome_needs_its_holder_whatever_revision_it_believes_in(stor
 
 
 async def test_a_finished_record_expires_and_leaves_a_marker_that_refuses_a_late_create(stores: Stores) -> None:
-    """A create (expects nothing) that was under way while the key ran, ended and expired must not start a second run [8]."""
+    """A create (expects nothing) that was under way while the key ran.
+
+    Ended and expired must not start a second run [8].
+    """
     await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=1.0), at=NOTHING))
     await committed(await stores.runs.commit("k", claim("s", "r1")))
     holder = Holder(session="s", run_id="r1", attempt=1)

@@ -1,4 +1,7 @@
-"""Contract of the runs bucket under faults: late creates, lost answers, reconnects, records that are not ours to touch."""
+"""Contract of the runs bucket under faults.
+
+Late creates, lost answers, reconnects, records that are not ours to touch.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ async def gone(stores: Stores, key: str = "k") -> bool:
 
 @pytest.mark.parametrize("how", ["expired", "purged"])
 async def test_a_late_create_is_refused_by_the_marker_and_a_new_life_begins_at_generation_1(how: str, stores: Stores):
-    """A create of the old life (expects 0) arrives after its record is gone [8]: only who has read the marker may write."""
+    """A create of the old life (expects 0) arrives after its record is gone [8].
+
+    Only who has read the marker may write.
+    """
     made = await submitted(stores, policy=VANISHES)
     if how == "expired":
         await finished(stores, made.record)

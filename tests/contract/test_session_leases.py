@@ -1,4 +1,7 @@
-"""Contract of the sessions bucket: leases by compare-and-swap, stop signals that are final, progress that may be skipped."""
+"""Contract of the sessions bucket.
+
+Leases by compare-and-swap, stop signals that are final, progress that may be skipped.
+"""
 
 from __future__ import annotations
 

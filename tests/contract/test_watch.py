@@ -1,4 +1,7 @@
-"""Contract of a watch: the latest of every subject, then every change, in order, through crashes, and no consumer left behind."""
+"""Contract of a watch.
+
+The latest of every subject, then every change, in order, through crashes, and no consumer left behind.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ async def test_a_watch_that_ends_leaves_no_consumer(stores: Stores):
 
 
 async def test_a_watch_is_live_again_about_a_second_after_a_crash_of_the_server(namespace: str):
-    """Kill -9 and restart: nats-py's own watch took eighteen seconds. What was written meanwhile arrives, nothing twice."""
+    """Kill -9 and restart: nats-py's own watch took eighteen seconds.
+
+    What was written meanwhile arrives, nothing twice.
+    """
     with EmbeddedServer() as server:
         await _crashes(server, namespace)
 

@@ -1,4 +1,7 @@
-"""Contract of the work stream: wake-ups and timers, which decide nothing and get lost only when they are acknowledged."""
+"""Contract of the work stream.
+
+Wake-ups and timers, which decide nothing and get lost only when they are acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +157,10 @@ async def test_what_is_due_within_two_seconds_is_a_wake_up_at_once(stores: Store
 
 @pytest.mark.parametrize("kind", ["garbage", "empty", "no record", "not a record", "binary", "another bucket's"])
 async def test_a_payload_that_cannot_be_used_is_looked_up(kind: str, stores: Stores):
-    """The subject says whom it is about; the record is then read. Revisions of another bucket mean nothing here [12]."""
+    """The subject says whom it is about; the record is then read.
+
+    Revisions of another bucket mean nothing here [12].
+    """
     made = await submitted(stores)
     head = b'{"i":"%s","g":1,"r":%d}\n'
     here = stores.work.incarnation.encode()

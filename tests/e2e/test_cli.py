@@ -1,4 +1,7 @@
-"""The commands, run as people and scripts run them: against a real server, judged by what they print and by their exit codes."""
+"""The commands, run as people and scripts run them.
+
+Against a real server, judged by what they print and by their exit codes.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ def test_a_worker_says_in_words_when_it_is_ready(own: Cli) -> None:
 
 
 async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(own: Cli) -> None:
-    """What runs is finished within the drain, the rest is handed back; each key has one outcome, none needed a second body."""
+    """What runs is finished within the drain, the rest is handed back.
+
+    Each key has one outcome, none needed a second body.
+    """
     app = App(own.namespace, config=FAST)
 
     @app.actor
@@ -111,7 +114,10 @@ async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(ow
 async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
     own: Cli, actor: str, arguments: list[str], sign: str
 ) -> None:
-    """A thread cannot be stopped and a task may swallow its cancellation: the run is handed back, the process ends with 0."""
+    """A thread cannot be stopped and a task may swallow its cancellation.
+
+    The run is handed back, the process ends with 0.
+    """
     with own.worker() as worker:
         own("submit", "tasks:app", actor, "--key", "k", *arguments)
         await wait_until((own.folder / sign).exists, description="the body runs")
@@ -120,7 +126,10 @@ async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
 
 
 async def test_a_second_sigint_ends_a_worker_at_once(own: Cli) -> None:
-    """The first drains (and would wait for a long body), the second does not wait; also while a body blocks the event loop."""
+    """The first drains (and would wait for a long body), the second does not wait.
+
+    Also while a body blocks the event loop.
+    """
     log = own.folder / "stderr.log"
     for actor, sign in (("stuck", "stuck-body"), ("block", "blocking-body")):
         with own.worker() as worker:

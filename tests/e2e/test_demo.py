@@ -36,7 +36,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
-    """Every fate is met at least once: replaced and cancelled, waiting and running; and a schedule replaced in mid-check."""
+    """Every fate is met at least once.
+
+    Replaced and cancelled, waiting and running; and a schedule replaced in mid-check.
+    """
     report = Cli(tmp_path, "", "unused")("demo", str(folder), "--json", cwd=ROOT)
     said = json.loads(report.stdout)
     assert said["documents"] == 12

@@ -1,4 +1,7 @@
-"""Everything that comes in wrong - calls, times, messages, records - on a real server: the fault is named, nobody is harmed."""
+"""Everything that comes in wrong - calls, times, messages, records - on a real server.
+
+The fault is named, nobody is harmed.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,10 @@ async def claims(running: Running, actor: str, outcome: str, at_least: int = 1) 
 async def test_a_worker_that_does_not_know_an_actor_hands_it_on_and_never_loses_it(
     app: App, client: Client, workers: Workers, namespace: str
 ):
-    """Old and new worker on one queue: the old one gives it back each time; as soon as the new one is there, it runs, once."""
+    """Old and new worker on one queue.
+
+    The old one gives it back each time; as soon as the new one is there, it runs, once.
+    """
     old = App(namespace, config=FAST)
     register(old)
     bodies: list[int] = []
@@ -208,7 +214,10 @@ PAYLOADS: dict[str, Payload] = {
 async def test_a_wake_up_with_a_wrong_payload_still_starts_its_run(
     kind: str, app: App, client: Client, workers: Workers
 ):
-    """The subject says whom it is about; the record is looked up, and decides. The real wake-up comes as well: one body."""
+    """The subject says whom it is about; the record is looked up, and decides.
+
+    The real wake-up comes as well: one body.
+    """
     bodies = register(app)
     run = await client.submit(app.actors["typed"].call("p"), key="k")
     found = await client.stores.runs.read("k")
@@ -262,7 +271,10 @@ async def test_a_wake_up_for_a_key_that_never_was_is_acknowledged(app: App, clie
 async def test_a_newer_record_is_left_alone_and_stops_nobody_else(
     carried: bool, app: App, client: Client, workers: Workers
 ):
-    """A newer Tenure wrote it: the client says so; the worker gives it back, counts, goes on. Once it is readable it runs."""
+    """A newer Tenure wrote it: the client says so; the worker gives it back, counts, goes on.
+
+    Once it is readable it runs.
+    """
     bodies = register(app)
     call = app.actors["typed"].call("p")
     run = await client.submit(call, key="k")

@@ -234,7 +234,10 @@ async def test_a_stream_with_other_settings_is_an_error_that_names_stream_and_se
 
 
 async def test_a_bucket_that_tenure_did_not_make_is_refused(app: App, nats_server: str):
-    """Right in every setting but without its incarnation: revisions in old wake-ups could not be told from new ones [12]."""
+    """Right in every setting but without its incarnation.
+
+    Revisions in old wake-ups could not be told from new ones [12].
+    """
     async with app.connect(nats_server) as client:
         api = client.stores.conn.api
         name = app.names.runs_stream

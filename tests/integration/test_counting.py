@@ -14,7 +14,10 @@ from tests.support import wait_until
 
 
 async def wake_again(client: Client, key: str, run_id: str, generation: int) -> None:
-    """Store another copy of an older run's wake-up, as a confirm, a repair or a lost answer does; it carries an older revision."""
+    """Store another copy of an older run's wake-up, as a confirm, a repair or a lost answer does.
+
+    It carries an older revision.
+    """
     stores = client.stores
     found = await stores.runs.read(key)
     assert found.record is not None
@@ -60,7 +63,10 @@ async def test_a_late_copy_for_a_run_that_ended_with_a_successor_is_not_supersed
 async def test_a_late_copy_for_a_run_that_this_worker_ended_is_not_counted_at_all(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """Generation 1's outcome is no longer in the record when the copy comes: the worker itself remembers that it ended."""
+    """Generation 1's outcome is no longer in the record when the copy comes.
+
+    The worker itself remembers that it ended.
+    """
 
     @app.actor
     async def tick(ctx: Context) -> int:

@@ -62,10 +62,12 @@ async def close_session(client: Client, session: str) -> None:
 async def test_a_claim_that_was_cancelled_before_its_answer_came_ends_cancelled(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ) -> None:
-    """The server stores the claim, its answer is lost; a cancel comes over it; the worker repeats the claim, is refused and reads.
+    """The server stores the claim, its answer is lost.
 
-    The holder that it finds is its own, in a record that is stopping: nobody else will end that run, so its wake-up must not be
-    acknowledged before it has ended.
+    A cancel comes over it; the worker repeats the claim, is refused and reads.
+
+    The holder that it finds is its own, in a record that is stopping: nobody else will end that run, so its wake-up
+    must not be acknowledged before it has ended.
     """
     ran: list[int] = []
 
@@ -88,7 +90,10 @@ async def test_a_claim_that_was_cancelled_before_its_answer_came_ends_cancelled(
 async def test_no_body_starts_under_a_session_that_has_lost_its_trust(
     app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trust ends while the claim is under way and the loop has not heard of it yet: the claim wins, its body must not start."""
+    """Trust ends while the claim is under way and the loop has not heard of it yet.
+
+    The claim wins, its body must not start.
+    """
     ran: list[int] = []
     started = asyncio.Event()
     real = Runs.commit
@@ -173,7 +178,10 @@ async def test_a_body_may_raise_whatever_there_is_and_it_is_a_failed_attempt(
 
 
 async def test_a_group_that_stops_as_it_was_told_is_no_failure(app: App, client: Client, workers: Workers) -> None:
-    """Cancelled; two children of the body's task group see it by ``ctx.check``: Stopped comes out in a group, of BaseExceptions."""
+    """Cancelled; two children of the body's task group see it by ``ctx.check``.
+
+    Stopped comes out in a group, of BaseExceptions.
+    """
     started = asyncio.Event()
 
     @app.actor(grace=5.0)
@@ -201,7 +209,10 @@ async def test_a_group_that_stops_as_it_was_told_is_no_failure(app: App, client:
 
 
 async def test_a_snooze_beyond_all_bounds_fails_the_attempt(app: App, client: Client, workers: Workers) -> None:
-    """A due time that no timer can name must be refused before it is stored: the run would wait for it without a wake-up."""
+    """A due time that no timer can name must be refused before it is stored.
+
+    The run would wait for it without a wake-up.
+    """
 
     @app.actor(retry=None)
     async def work() -> None:
@@ -233,7 +244,10 @@ async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client,
 
 
 async def test_a_draining_worker_obeys_the_loss_of_its_session(namespace: str, workers: Workers) -> None:
-    """SIGTERM, 30 s to finish; then somebody closes the session: the run may be another's already, so its body is cancelled."""
+    """SIGTERM, 30 s to finish; then somebody closes the session.
+
+    The run may be another's already, so its body is cancelled.
+    """
     app = App(namespace, config=replace(QUICK, drain_seconds=30.0))
     started = asyncio.Event()
     reasons: list[str | None] = []
@@ -259,7 +273,10 @@ async def test_a_draining_worker_obeys_the_loss_of_its_session(namespace: str, w
 async def test_a_worker_that_is_run_again_leaves_the_runs_of_bodies_it_gave_up_to_a_new_session(
     namespace: str, workers: Workers
 ) -> None:
-    """The first drain gives a deaf body up; the second ``run`` must not claim that run again under the session it is held by."""
+    """The first drain gives a deaf body up.
+
+    The second ``run`` must not claim that run again under the session it is held by.
+    """
     app = App(namespace, config=replace(QUICK, drain_seconds=0.1))
     release = asyncio.Event()
     claims: list[tuple[int, str, bool]] = []
@@ -290,7 +307,10 @@ async def test_a_worker_that_is_run_again_leaves_the_runs_of_bodies_it_gave_up_t
 
 
 async def test_leaving_the_worker_drains_what_still_runs(app: App, client: Client, workers: Workers) -> None:
-    """The block is left while ``run`` goes on in a task: its body's value must be stored before the session is closed."""
+    """The block is left while ``run`` goes on in a task.
+
+    Its body's value must be stored before the session is closed.
+    """
     started, release = asyncio.Event(), asyncio.Event()
 
     @app.actor
@@ -310,10 +330,11 @@ async def test_leaving_the_worker_drains_what_still_runs(app: App, client: Clien
     assert release is not None
 
 
-async def test_opening_a_worker_that_is_given_up_leaves_nothing_behind(
-    app: App, client: Client, proxy: Proxy
-) -> None:
-    """The caller's timeout strikes while the lease's thread connects: no thread, and no session that is renewed for ever."""
+async def test_opening_a_worker_that_is_given_up_leaves_nothing_behind(app: App, client: Client, proxy: Proxy) -> None:
+    """The caller's timeout strikes while the lease's thread connects.
+
+    No thread, and no session that is renewed for ever.
+    """
     before = set(threading.enumerate())
     created = proxy.lose(lambda p: p.subject.startswith(app.names.session("")))
     opening = asyncio.create_task(app.worker(proxy.url).__aenter__())
@@ -393,7 +414,10 @@ async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_w
 
 
 async def test_a_purge_of_unknown_fate_does_not_purge_the_next_life(app: App, client: Client, proxy: Proxy) -> None:
-    """The purge is applied, its answer lost; the key is submitted anew; the repeat is refused, and must not be decided again."""
+    """The purge is applied, its answer lost; the key is submitted anew.
+
+    The repeat is refused, and must not be decided again.
+    """
 
     @app.actor
     async def work() -> None: ...
@@ -428,7 +452,10 @@ async def test_a_purge_whose_answer_was_lost_says_that_it_purged(app: App, clien
 async def test_a_submit_that_was_stored_never_says_that_nothing_happened(
     namespace: str, nats_server: str, proxy: Proxy
 ) -> None:
-    """The record is stored, its answer lost, and after the repeat has found that out the server stays silent: not Unavailable."""
+    """The record is stored, its answer lost.
+
+    And after the repeat has found that out the server stays silent: not Unavailable.
+    """
     app = App(namespace, config=replace(QUICK, patience_seconds=0.8))
 
     @app.actor
@@ -459,7 +486,10 @@ async def test_whoever_waits_hears_that_the_client_is_closed(app: App, client: C
 
 
 async def test_processes_that_start_at_once_on_a_new_server_all_succeed(app: App, client: Client) -> None:
-    """Each sees no stream and creates it, with an incarnation of its own: one wins, the others take over what it made."""
+    """Each sees no stream and creates it, with an incarnation of its own.
+
+    One wins, the others take over what it made.
+    """
     fresh = App(app.namespace + "-new", config=QUICK)
     stores = client.stores
     made = await asyncio.gather(*(ensure(stores.conn, fresh.names, stores.clock, fresh.config) for _ in range(8)))

@@ -1,4 +1,7 @@
-"""Scenarios 6, 8, 9 and 10: a cancel is final, stores nothing for nothing, is obeyed by a full worker, and frees the key."""
+"""Scenarios 6, 8, 9 and 10.
+
+A cancel is final, stores nothing for nothing, is obeyed by a full worker, and frees the key.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ ENDINGS = ["obeys", "returns", "raises", "fails for good", "snoozes", "wants a s
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_scenario_06_a_cancel_is_not_a_timeout(app: App, client: Client, workers: Workers, ending: str) -> None:
-    """docket#296. Timeout 60 s, three attempts; cancelled while it runs, whatever the body makes of its ``CancelledError``."""
+    """docket#296.
+
+    Timeout 60 s, three attempts; cancelled while it runs, whatever the body makes of its ``CancelledError``.
+    """
     reasons: list[str | None] = []
     attempts: list[int] = []
 
@@ -93,7 +99,10 @@ async def test_scenario_08_cancelling_an_absent_key_stores_nothing(app: App, cli
 async def test_scenario_09_a_full_worker_still_obeys_a_cancel(
     app: App, client: Client, workers: Workers, kind: str
 ) -> None:
-    """arq#290. Concurrency 1: the run that is cancelled has the only slot, and more work waits. Obeyed in under a second."""
+    """arq#290. Concurrency 1: the run that is cancelled has the only slot, and more work waits.
+
+    Obeyed in under a second.
+    """
     loop = asyncio.get_running_loop()
     times: dict[str, float] = {}
     started = asyncio.Event()
@@ -158,7 +167,9 @@ async def test_scenario_10_a_key_cancelled_while_it_waits_can_be_submitted_again
 async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_again_at_once(
     app: App, client: Client, workers: Workers, obedient: bool
 ) -> None:
-    """docket#336. Cancel a running body that takes its time, submit while it is stopping: accepted, and started once it has ended.
+    """docket#336.
+
+    Cancel a running body that takes its time, submit while it is stopping: accepted, and started once it has ended.
 
     The old run stays cancelled, whether its body then obeys or returns a value after all; two bodies never run at once.
     """

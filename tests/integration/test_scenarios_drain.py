@@ -1,4 +1,7 @@
-"""Scenarios 23 and 25: no body starts after the drain signal; what runs may finish; the rest is handed back and costs no retry."""
+"""Scenarios 23 and 25.
+
+No body starts after the drain signal; what runs may finish; the rest is handed back and costs no retry.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,10 @@ def register(app: App, **options: object) -> list[tuple[str, int, int]]:
 async def test_no_body_starts_after_sigterm_and_the_rest_runs_elsewhere(
     after: int, app: App, client: Client, workers: Workers, processes: Processes
 ):
-    """SIGTERM under load, with claims in flight: what had started ends, what had not is handed back and runs on another worker."""
+    """SIGTERM under load, with claims in flight.
+
+    What had started ends, what had not is handed back and runs on another worker.
+    """
     bodies = register(app)
     out = await client.submit_many([(app.actors["work"].call(0.03), f"k{n}") for n in range(120)])
     runs = [run for run in out if isinstance(run, Run)]
@@ -148,7 +154,10 @@ async def test_no_body_starts_after_sigterm_and_the_rest_runs_elsewhere(
 async def test_a_claim_in_flight_when_the_signal_comes_starts_no_body(
     app: App, client: Client, nats_server: str, workers: Workers
 ):
-    """The claim is on its way, the drain signal comes, the claim is won: handed back without a body, nothing counted."""
+    """The claim is on its way, the drain signal comes, the claim is won.
+
+    Handed back without a body, nothing counted.
+    """
     bodies = register(app)
     async with Proxy(nats_server) as proxy:
         async with Workers(proxy.url).run(app) as running:
@@ -188,7 +197,10 @@ async def test_bodies_that_do_not_finish_in_time_are_cancelled_and_handed_back_u
 
 
 async def test_a_body_that_ignores_the_drain_is_given_up_without_a_failure(app: App, client: Client, workers: Workers):
-    """It swallows its cancellation past its grace: only its session is closed, as drained; the takeover counts nothing [27]."""
+    """It swallows its cancellation past its grace.
+
+    Only its session is closed, as drained; the takeover counts nothing [27].
+    """
     ended = asyncio.Event()
     bodies: list[tuple[int, int]] = []
 
@@ -214,7 +226,10 @@ async def test_a_body_that_ignores_the_drain_is_given_up_without_a_failure(app: 
 
 
 async def test_five_sigterms_cost_no_retry(app: App, client: Client, workers: Workers, processes: Processes):
-    """max_attempts 2, five workers drained in the middle of the body: the sixth still runs it, and its budget is whole."""
+    """max_attempts 2, five workers drained in the middle of the body.
+
+    The sixth still runs it, and its budget is whole.
+    """
     bodies = register(app)
     run = await client.submit(app.actors["work"].call(1.0), key="k")
     for count in range(5):
@@ -231,7 +246,10 @@ async def test_five_sigterms_cost_no_retry(app: App, client: Client, workers: Wo
 
 
 async def test_snooze_costs_no_retry_and_a_failure_still_does(app: App, client: Client, workers: Workers):
-    """max_attempts 2: five snoozes, one failure and a snooze leave the one attempt that is due; the next failure is the last."""
+    """max_attempts 2.
+
+    Five snoozes, one failure and a snooze leave the one attempt that is due; the next failure is the last.
+    """
     seen: list[tuple[int, int]] = []
 
     @app.actor(retry=Retry(max_attempts=2, initial=0.01))

@@ -164,7 +164,10 @@ SIZES = [65_000, 66_000, MIB - 10, 5 * MIB]
 async def test_large_arguments_and_results_arrive_whole(
     size: int, app: App, client: Client, workers: Workers, connections_stay: None
 ):
-    """1 MiB - 10 B fits the payload but not with its headers; nats.py then loses the connection of everybody who shares it."""
+    """1 MiB - 10 B fits the payload but not with its headers.
+
+    Nats.py then loses the connection of everybody who shares it.
+    """
 
     @app.actor
     async def echo(text: str) -> str:
@@ -180,7 +183,10 @@ async def test_large_arguments_and_results_arrive_whole(
 async def test_what_is_over_the_blob_limit_is_refused_by_name(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):
-    """64 MiB of arguments: InvalidCall, nothing stored. 64 MiB of result: that run fails at once, and the worker goes on."""
+    """64 MiB of arguments: InvalidCall, nothing stored.
+
+    64 MiB of result: that run fails at once, and the worker goes on.
+    """
     attempts: list[int] = []
 
     @app.actor
@@ -203,7 +209,10 @@ async def test_what_is_over_the_blob_limit_is_refused_by_name(
 async def test_an_inline_limit_over_the_servers_is_a_clear_error_and_no_lost_connection(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):
-    """Somebody raised inline_limit_bytes: the record would not fit one message. Refused here, before the server cuts us off."""
+    """Somebody raised inline_limit_bytes: the record would not fit one message.
+
+    Refused here, before the server cuts us off.
+    """
     app.config = replace(FAST, inline_limit_bytes=8 * MIB, wake_limit_bytes=8 * MIB)
 
     @app.actor
@@ -223,7 +232,10 @@ async def test_an_inline_limit_over_the_servers_is_a_clear_error_and_no_lost_con
 async def test_a_record_that_only_its_headers_put_over_the_limit_is_refused(
     app: App, client: Client, connections_stay: None
 ):
-    """The server counts payload and headers together, and answers with the end of the connection: room is kept for them."""
+    """The server counts payload and headers together, and answers with the end of the connection.
+
+    Room is kept for them.
+    """
     app.config = replace(FAST, inline_limit_bytes=8 * MIB, wake_limit_bytes=1_000)
 
     @app.actor
@@ -291,7 +303,10 @@ async def submitted(client: Client, app: App, keys: list[str], delay: float | No
 
 
 async def test_nasty_keys_all_run_and_none_collides(app: App, client: Client, workers: Workers, connections_stay: None):
-    """Wildcards, system subjects, control characters, look-alikes, the empty-looking, the longest: each is one key of its own."""
+    """Wildcards, system subjects, control characters, look-alikes, the empty-looking, the longest.
+
+    Each is one key of its own.
+    """
     seen = register_echo(app)
     async with workers.run(app):
         runs = await submitted(client, app, NASTY)

@@ -1,4 +1,7 @@
-"""Scenarios 15 and 16: long is not dead. Runs outlast the lease's ttl and the message's ``ack_wait`` many times over."""
+"""Scenarios 15 and 16: long is not dead.
+
+Runs outlast the lease's ttl and the message's ``ack_wait`` many times over.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,12 @@ async def wake(client: Client, key: str) -> None:
 
 
 async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namespace: str, workers: Workers) -> None:
-    """hexpm#1825. Two workers, ttl 0.4 s, an async and a plain body of 4 s each; meanwhile their keys are woken again and again.
+    """hexpm#1825.
 
-    Every other wake-up meets a holder whose session is alive: the other worker must find the run busy, its own must know that it
-    has the body, and the lease must still be trusted at the end.
+    Two workers, ttl 0.4 s, an async and a plain body of 4 s each; meanwhile their keys are woken again and again.
+
+    Every other wake-up meets a holder whose session is alive: the other worker must find the run busy, its own must
+    know that it has the body, and the lease must still be trusted at the end.
     """
     app = App(namespace, config=SHORT_LEASE)
     reasons: list[str | None] = []
@@ -83,8 +88,8 @@ async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namesp
 async def test_scenario_16_longer_than_ack_wait_gives_one_run(namespace: str, workers: Workers) -> None:
     """celery#3270, taskiq-nats#16. Three workers, ``ack_wait`` 1 s: an async and a plain run of 4 s, two delayed runs.
 
-    One is delayed by 3.5 s (a timer at the server), one by 1.8 s (its message lies with the consumer). One run each; and what
-    runs is not even delivered again.
+    One is delayed by 3.5 s (a timer at the server), one by 1.8 s (its message lies with the consumer). One run each;
+    and what runs is not even delivered again.
     """
     app = App(namespace, config=SHORT_LEASE)
     started: list[str] = []

@@ -1,8 +1,10 @@
-"""Scenario 45: memory is flat. Many small tasks through one client and one worker leave nothing behind in their process.
+"""Scenario 45: memory is flat.
 
-The suite runs a slice; ``TENURE_MEMORY_TASKS=200000`` runs the scenario in full (about a minute) under its bound of 10 MB. In
-a slice the resident size moves by a megabyte or two whatever one does, so the tight bound there is on Python's own count of
-allocated blocks: whatever is kept per run is at least one block a run.
+Many small tasks through one client and one worker leave nothing behind in their process.
+
+The suite runs a slice; ``TENURE_MEMORY_TASKS=200000`` runs the scenario in full (about a minute) under its bound of 10
+MB. In a slice the resident size moves by a megabyte or two whatever one does, so the tight bound there is on Python's
+own count of allocated blocks: whatever is kept per run is at least one block a run.
 """
 
 from __future__ import annotations

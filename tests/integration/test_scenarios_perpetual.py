@@ -1,4 +1,7 @@
-"""Scenarios 1 and 2: a perpetual key whose schedule is replaced while it runs, and whose outcomes must not hide its successor."""
+"""Scenarios 1 and 2.
+
+A perpetual key whose schedule is replaced while it runs, and whose outcomes must not hide its successor.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from tests.support import wait_until
 async def test_scenario_01_the_slower_old_run_never_overwrites_the_newer_schedule(
     app: App, client: Client, workers: Workers, ending: str, overlap: str
 ) -> None:
-    """docket#331. A (every 2 s) runs; replace sets B (every 0.2 s); B's first run ends; then A ends: each later run is B's.
+    """docket#331.
+
+    A (every 2 s) runs; replace sets B (every 0.2 s); B's first run ends; then A ends: each later run is B's.
 
     ``stop``: A ignores that it is told to stop, so B starts when A's grace is over. A's end would be an outcome with a
     successor 2 s ahead, a retry, a successor of its own choice, or a cancel of what it takes for its own chain.
@@ -79,7 +84,9 @@ async def test_scenario_01_the_slower_old_run_never_overwrites_the_newer_schedul
 async def test_scenario_01_a_replaced_monitor_goes_on_with_its_new_interval(
     app: App, client: Client, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docket#331 with the example actor: a check of the old interval hangs in its thread, the new one runs, the old one ends.
+    """docket#331 with the example actor.
+
+    A check of the old interval hangs in its thread, the new one runs, the old one ends.
 
     Both intervals are asked for with ``ctx.reschedule`` inside the body.
     """
@@ -116,10 +123,12 @@ async def test_scenario_01_a_replaced_monitor_goes_on_with_its_new_interval(
 async def test_scenario_02_the_old_generations_outcome_never_hides_the_successor(
     app: App, client: Client, workers: Workers, kept_seconds: float
 ) -> None:
-    """docket#335. A perpetual run ends and its result is kept 0 s or 60 s: at every look the successor is there and due, then runs.
+    """docket#335.
 
-    The time to the successor is longer than the shortest time a record may live (1 s): an expiry meant for the result would
-    take the successor along.
+    A perpetual run ends and its result is kept 0 s or 60 s: at every look the successor is there and due, then runs.
+
+    The time to the successor is longer than the shortest time a record may live (1 s): an expiry meant for the result
+    would take the successor along.
     """
     every = 2.5
 

@@ -25,8 +25,8 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
 ) -> None:
     """As in docket 0.27: a running plain task is replaced and both handles are awaited.
 
-    The old body returns while the new one waits for it (stop, wait) or runs beside it (parallel). An outcome of a run before
-    both is stored all the while.
+    The old body returns while the new one waits for it (stop, wait) or runs beside it (parallel). An outcome of a run
+    before both is stored all the while.
     """
     gates = {name: asyncio.Event() for name in ("earlier", "first", "second")}
     running: list[str] = []
@@ -68,9 +68,12 @@ async def test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_g
 
 
 async def test_scenario_04_a_purge_does_not_restart_generations(app: App, client: Client, workers: Workers) -> None:
-    """As in docket 0.27: messages of generations 1 to 3 are pending when the key is purged and submitted anew; a worker starts.
+    """As in docket 0.27.
 
-    The new life is at generation 1 again, so the old messages name a generation that will come up: their run ids do not.
+    Messages of generations 1 to 3 are pending when the key is purged and submitted anew; a worker starts.
+
+    The new life is at generation 1 again, so the old messages name a generation that will come up: their run ids do
+    not.
     """
     ran: list[str] = []
 
@@ -104,7 +107,10 @@ async def test_scenario_04_a_purge_does_not_restart_generations(app: App, client
 async def test_scenario_04_an_expired_record_does_not_restart_generations(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """As in docket 0.27: a record expires with a message of its generation 3 still pending; the key is submitted anew."""
+    """As in docket 0.27.
+
+    A record expires with a message of its generation 3 still pending; the key is submitted anew.
+    """
     ran: list[str] = []
 
     @app.actor(result_ttl=1.0)
@@ -149,7 +155,9 @@ async def wake_again(client: Client, found: Found) -> None:
 async def test_scenario_05_replacing_five_times_stops_each_body_before_the_next(
     app: App, client: Client, workers: Workers, pace: str
 ) -> None:
-    """As in docket 0.27. Overlap ``stop``, two workers, bodies that need a moment to stop: never two at once; the last one wins.
+    """As in docket 0.27.
+
+    Overlap ``stop``, two workers, bodies that need a moment to stop: never two at once; the last one wins.
 
     At once: five replaces in a row while the first body runs. One by one: each when the body before runs.
     """
@@ -189,7 +197,10 @@ async def test_scenario_05_replacing_five_times_stops_each_body_before_the_next(
 async def test_scenario_05_replacing_five_times_in_parallel_gives_five_bodies_and_one_outcome(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """As in docket 0.27. Overlap ``parallel``: five bodies at once; the newest returns in their middle; only its value counts."""
+    """As in docket 0.27.
+
+    Overlap ``parallel``: five bodies at once; the newest returns in their middle; only its value counts.
+    """
     gates = [asyncio.Event() for _ in range(5)]
     started: list[int] = []
 

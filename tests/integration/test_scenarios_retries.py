@@ -25,7 +25,9 @@ RETRY = Retry(max_attempts=2, initial=0.02, jitter=0.0)
 async def test_scenario_17_a_timed_out_attempt_that_ignores_its_cancellation_cannot_write(
     app: App, client: Client, workers: Workers, returns: str, kind: str
 ) -> None:
-    """hatchet#1022. Timeout 0.1 s; attempt 1 ignores it and returns a value within its grace, while attempt 2 runs, or after it.
+    """hatchet#1022.
+
+    Timeout 0.1 s; attempt 1 ignores it and returns a value within its grace, while attempt 2 runs, or after it.
 
     In every case attempt 2's result stands, and attempt 1 is told why it should have stopped.
     """
@@ -79,7 +81,9 @@ async def test_scenario_17_a_timed_out_attempt_that_ignores_its_cancellation_can
 async def test_scenario_17_nor_can_one_that_somebody_else_has_ended(
     app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hatchet#1022. The worker of attempt 1 is slow: another process ends the attempt for it, a second worker runs attempt 2.
+    """hatchet#1022.
+
+    The worker of attempt 1 is slow: another process ends the attempt for it, a second worker runs attempt 2.
 
     Attempt 1 then returns in a process that knows of nothing; the store refuses its value.
     """
@@ -125,7 +129,10 @@ async def test_scenario_17_nor_can_one_that_somebody_else_has_ended(
 async def test_scenario_18_a_stale_read_never_starts_a_body_early(
     app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """arq#482. B is paused between delivery and claim. A, woken by another copy, fails: retry in 60 s. B goes on: it skips."""
+    """arq#482. B is paused between delivery and claim. A, woken by another copy, fails: retry in 60 s.
+
+    B goes on: it skips.
+    """
     ran: list[int] = []
 
     @app.actor(retry=Retry(max_attempts=3, initial=60.0, jitter=0.0))

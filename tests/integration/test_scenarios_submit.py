@@ -1,4 +1,7 @@
-"""Scenario 43: one key submitted at once by many is one run that all of them get; a producer killed half-way is found."""
+"""Scenario 43.
+
+One key submitted at once by many is one run that all of them get; a producer killed half-way is found.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ async def test_a_hundred_concurrent_submits_are_one_run_that_all_callers_get(
 async def test_a_hundred_concurrent_submits_while_workers_run_start_no_body_nobody_was_told_of(
     app: App, workers: Workers, nats_server: str
 ):
-    """Runs end between the submits, so new generations begin: as many bodies as accepted runs, and each caller has its own."""
+    """Runs end between the submits, so new generations begin.
+
+    As many bodies as accepted runs, and each caller has its own.
+    """
     bodies = register(app)
     async with workers.run(app), workers.run(app), AsyncExitStack() as stack:
         many = await clients(stack, app, nats_server, 4)
@@ -148,7 +154,10 @@ async def test_a_hundred_concurrent_replaces_are_a_hundred_generations_and_the_l
 async def test_a_producer_killed_between_record_and_wake_up_is_found_by_the_next_submit(
     app: App, client: Client, workers: Workers, nats_server: str, namespace: str
 ):
-    """A kill -9 after the record is stored: nothing wakes the key. Who joins the stale run looks, and gives it its wake-up."""
+    """A kill -9 after the record is stored: nothing wakes the key.
+
+    Who joins the stale run looks, and gives it its wake-up.
+    """
     bodies = register(app)
     killed = await asyncio.to_thread(
         subprocess.run,

@@ -1,4 +1,6 @@
-"""Scenario 40 and its kind: every write whose answer is lost, cut or late, through a proxy that does it to exactly that write.
+"""Scenario 40 and its kind.
+
+Every write whose answer is lost, cut or late, through a proxy that does it to exactly that write.
 
 "Wrong last sequence" may be my own write. Whoever wrote it recognises it, and nobody else; else it is OutcomeUnknown.
 """
@@ -84,10 +86,12 @@ FAULTS = ["lose_answer", "cut_answer", "hold", "lose"]
 async def test_a_worker_recognises_its_own_claim_and_runs_once(
     fault: str, app: App, client: Client, behind: Behind, proxy: Proxy
 ):
-    """Server committed the claim, worker never heard: its repeat is refused "wrong last sequence", by its own first write.
+    """Server committed the claim, worker never heard.
 
-    Taken for somebody else's it would be busy for ever, or claimed again as attempt 2. ``hold``: the repeat wins and the first
-    copy arrives after it.
+    Its repeat is refused "wrong last sequence", by its own first write.
+
+    Taken for somebody else's it would be busy for ever, or claimed again as attempt 2. ``hold``: the repeat wins and
+    the first copy arrives after it.
     """
     counted = Counted(app)
     async with behind.run(app) as running:
@@ -144,7 +148,10 @@ async def test_a_worker_recognises_its_own_outcome(fault: str, ends: str, app: A
 async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
     app: App, client: Client, behind: Behind, proxy: Proxy
 ):
-    """Generation 1's outcome is stored, its answer lost; generation 2 is submitted over it before the worker reads [23]."""
+    """Generation 1's outcome is stored, its answer lost.
+
+    Generation 2 is submitted over it before the worker reads [23].
+    """
     counted = Counted(app)
     async with behind.run(app, concurrency=1) as running:
         metrics = running.worker.metrics
@@ -163,7 +170,10 @@ async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
 async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
     app: App, client: Client, behind: Behind, proxy: Proxy
 ):
-    """Outcome and successor are one write, whose answer is lost: one successor, due a period later, and nobody superseded."""
+    """Outcome and successor are one write, whose answer is lost.
+
+    One successor, due a period later, and nobody superseded.
+    """
     counted = Counted(app, every=0.4)
     async with behind.run(app) as running:
         metrics = running.worker.metrics
@@ -202,7 +212,10 @@ async def test_a_drained_worker_recognises_its_own_hand_back(
 async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
     app: App, client: Client, behind: Behind, proxy: Proxy
 ):
-    """The one confirm of a superseded body is lost on its way: repeated, else the waiting generation waits for its grace [20]."""
+    """The one confirm of a superseded body is lost on its way.
+
+    Repeated, else the waiting generation waits for its grace [20].
+    """
     counted = Counted(app, grace=60.0)
     async with behind.run(app):
         await client.submit(counted.actor.call("stop"), key="k")
@@ -221,7 +234,10 @@ async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
 async def test_a_submit_whose_answer_is_lost_runs_once_and_knows_it(
     fault: str, app: App, workers: Workers, proxy: Proxy
 ):
-    """Server stored the create, client never heard; one run id per submit, so its repeat finds itself: accepted, generation 1."""
+    """Server stored the create, client never heard; one run id per submit, so its repeat finds itself.
+
+    Accepted, generation 1.
+    """
     counted = Counted(app)
     async with workers.run(app), app.connect(proxy.url) as client:
         planned: Fault = getattr(proxy, fault)(record(app, "k", "waiting"))
@@ -255,7 +271,10 @@ async def depth_is_zero(stores: Any) -> bool:
 
 
 async def test_a_submit_finds_itself_although_its_run_has_long_ended(app: App, workers: Workers, proxy: Proxy):
-    """Stored, run and finished before the client's repeat is refused: still accepted, still this run, never a second one [8]."""
+    """Stored, run and finished before the client's repeat is refused.
+
+    Still accepted, still this run, never a second one [8].
+    """
     counted = Counted(app)
     async with workers.run(app), app.connect(proxy.url) as client:
         planned = proxy.lose_answer(record(app, "k", "waiting"))
@@ -283,7 +302,10 @@ async def _stored(client: Client, key: str) -> tuple[Any, bytes, int]:
 async def test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown(
     how: str, app: App, proxy: Proxy, nats_server: str
 ):
-    """Answer lost, and the key has been replaced twice since: repeating it would supersede a newer wish by an older one [14]."""
+    """Answer lost, and the key has been replaced twice since.
+
+    Repeating it would supersede a newer wish by an older one [14].
+    """
     counted = Counted(app)
     async with app.connect(proxy.url) as client, app.connect(nats_server) as other:
         planned = proxy.lose_answer(record(app, "k", "waiting"))
@@ -317,7 +339,10 @@ async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App
 
 
 async def test_a_cancel_of_unknown_fate_never_hits_the_next_run(app: App, client: Client, proxy: Proxy):
-    """Cancel of run 1 is held, the key is purged and submitted anew, the cancel is repeated and arrives late: run 2 lives [10]."""
+    """Cancel of run 1 is held, the key is purged and submitted anew.
+
+    The cancel is repeated and arrives late: run 2 lives [10].
+    """
     counted = Counted(app)
     first = await client.submit(counted.actor.call(), key="k", delay=60)
     async with app.connect(proxy.url) as canceller:
@@ -337,7 +362,10 @@ async def test_a_cancel_of_unknown_fate_never_hits_the_next_run(app: App, client
 async def test_a_create_that_arrives_after_its_key_was_purged_is_refused(
     app: App, client: Client, workers: Workers, proxy: Proxy
 ):
-    """Create held, client gives up; the key is submitted, runs and is purged; then the old create (expects 0) arrives [8]."""
+    """Create held, client gives up; the key is submitted, runs and is purged.
+
+    Then the old create (expects 0) arrives [8].
+    """
     counted = Counted(app)
     hasty = App(app.namespace, config=HASTY)
     async with workers.run(app), hasty.connect(proxy.url) as gives_up:
@@ -379,7 +407,10 @@ def session_write(app: App) -> Matches:
 async def test_a_session_survives_lost_answers_to_its_own_writes(
     fault: str, which: str, app: App, client: Client, behind: Behind
 ):
-    """The next renewal is refused by the one whose answer was lost: that is read, and is no reason to drop a live session [18]."""
+    """The next renewal is refused by the one whose answer was lost.
+
+    That is read, and is no reason to drop a live session [18].
+    """
     if which == "renewal":  # an answer that is missed late still leaves time for a second try within the ttl
         app.config = replace(QUICK, session_ttl_seconds=1.5, request_timeout_seconds=1.2)
     counted = Counted(app)

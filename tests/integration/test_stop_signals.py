@@ -15,8 +15,8 @@ async def test_the_signal_to_an_evicted_body_neither_stops_nor_shields_the_next_
 ) -> None:
     """Attempt 1 overstays and is evicted; its signal is stored under the session that then claims attempt 2.
 
-    Attempt 2 must not take it for its own, and a cancel of attempt 2 must still reach it: signals are final, so a second one under
-    the same name would be refused as "exists".
+    Attempt 2 must not take it for its own, and a cancel of attempt 2 must still reach it: signals are final, so a
+    second one under the same name would be refused as "exists".
     """
     attempts: list[Context] = []
     release = asyncio.Event()

@@ -18,7 +18,10 @@ from tests.support import wait_until
 
 
 async def test_a_failed_attempt_runs_again_after_a_growing_pause(app: App, client: Client, workers: Workers) -> None:
-    """Two failures, pauses of 0.1 s and 0.2 s, a value; each attempt sees its number, its failures and a higher fence."""
+    """Two failures, pauses of 0.1 s and 0.2 s, a value.
+
+    Each attempt sees its number, its failures and a higher fence.
+    """
     seen: list[tuple[int, int, int]] = []
     times: list[float] = []
     fences: list[int] = []
@@ -158,7 +161,10 @@ async def test_the_current_context_is_found_anywhere_below_a_body_and_nowhere_el
 
 
 async def test_progress_shows_in_the_status_and_in_the_events(app: App, client: Client, workers: Workers) -> None:
-    """A body tells its progress faster than it may be published: the newest value arrives; it is gone from a finished run."""
+    """A body tells its progress faster than it may be published.
+
+    The newest value arrives; it is gone from a finished run.
+    """
     started, told, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @app.actor
@@ -260,7 +266,10 @@ async def test_every_priority_and_every_queue_of_a_worker_is_worked_on_and_no_ot
 
 
 async def test_run_until_idle_works_off_what_there_is_and_returns(app: App, client: Client, workers: Workers) -> None:
-    """Sixty runs on five slots, some failing once, some spawning; what is due in a minute is left alone. Twice with one worker."""
+    """Sixty runs on five slots, some failing once, some spawning; what is due in a minute is left alone.
+
+    Twice with one worker.
+    """
     ran: list[str] = []
 
     @app.actor(retry=Retry(max_attempts=2, initial=0.05, jitter=0.0))
@@ -288,7 +297,10 @@ async def test_run_until_idle_works_off_what_there_is_and_returns(app: App, clie
 
 
 async def test_the_counters_match_what_happened(app: App, client: Client, workers: Workers) -> None:
-    """Three runs succeed, one fails after a retry, one is cancelled while it waits, one while it runs, one is superseded."""
+    """Three runs succeed, one fails after a retry, one is cancelled while it waits, one while it runs.
+
+    One is superseded.
+    """
     started = asyncio.Event()
 
     @app.actor

@@ -56,7 +56,10 @@ async def test_spawned_runs_start_exactly_once_with_the_outcome(app: App, client
 async def test_a_run_that_does_not_succeed_spawns_nothing(
     app: App, client: Client, workers: Workers, ending: str
 ) -> None:
-    """The body spawns, then fails for good, or is cancelled, or is replaced; in the last two it returns as if nothing were."""
+    """The body spawns, then fails for good, or is cancelled, or is replaced.
+
+    In the last two it returns as if nothing were.
+    """
     started, ended = asyncio.Event(), asyncio.Event()
 
     @app.actor
@@ -130,7 +133,10 @@ async def test_reschedule_starts_a_successor_with_the_outcome(app: App, client: 
 async def test_a_perpetual_key_keeps_its_phase_whatever_its_runs_take(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """posthog#42607. Every 0.3 s; a run of 0.4 s, one that is retried, one that fails for good: the ticks stay on one grid."""
+    """posthog#42607.
+
+    Every 0.3 s; a run of 0.4 s, one that is retried, one that fails for good: the ticks stay on one grid.
+    """
     every = 0.3
     seen: list[tuple[int, int]] = []
     ticks: list[float] = []

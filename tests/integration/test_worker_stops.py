@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -92,7 +91,10 @@ async def test_a_body_is_told_why_it_must_stop(
 async def test_a_drain_tells_bodies_and_hands_back_what_was_stopped_uncounted(
     namespace: str, workers: Workers, kind: str
 ) -> None:
-    """arq#267. One attempt allowed. A worker drains while the body runs; the next worker runs it again: attempt 2, no failure."""
+    """arq#267. One attempt allowed.
+
+    A worker drains while the body runs; the next worker runs it again: attempt 2, no failure.
+    """
     app = App(namespace, config=replace(FAST, drain_seconds=0.1))
     told: Told = []
     started = asyncio.Event()
@@ -122,7 +124,10 @@ async def test_a_drain_tells_bodies_and_hands_back_what_was_stopped_uncounted(
 
 
 async def test_a_draining_worker_lets_bodies_finish_and_starts_none(app: App, client: Client, workers: Workers) -> None:
-    """taskiq#380. Concurrency 2, ten runs; the worker is told to stop while two run: these end, the others are the next one's."""
+    """taskiq#380.
+
+    Concurrency 2, ten runs; the worker is told to stop while two run: these end, the others are the next one's.
+    """
     started: list[str] = []
     release = asyncio.Event()
 
@@ -182,7 +187,10 @@ async def test_stopping_and_cancelling_both_drain(
 async def test_a_drain_gives_up_a_body_that_never_ends_and_another_worker_takes_over_uncounted(
     namespace: str, workers: Workers
 ) -> None:
-    """Grace 0.1 s; the body swallows its cancellation. The worker leaves all the same; what the body returns later is void."""
+    """Grace 0.1 s; the body swallows its cancellation.
+
+    The worker leaves all the same; what the body returns later is void.
+    """
     app = App(namespace, config=replace(FAST, drain_seconds=0.1))
     release, attempts = asyncio.Event(), []
 
@@ -208,7 +216,10 @@ async def test_a_drain_gives_up_a_body_that_never_ends_and_another_worker_takes_
 async def test_a_worker_is_started_once_at_a_time_and_can_be_started_again(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """A second ``run`` beside the first would pull everything twice; after the first has drained it is as good as new."""
+    """A second ``run`` beside the first would pull everything twice.
+
+    After the first has drained it is as good as new.
+    """
 
     @app.actor
     async def work() -> str:

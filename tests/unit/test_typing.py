@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mypy.api
 
-SNIPPET = '''
+SNIPPET = """
 from tenure import App, Client, Context
 
 app = App("typed")
@@ -28,7 +28,7 @@ async def use(client: Client, ctx: Context) -> None:
     one.call(3)
     two.call("x")
     one.call("a", dept=3)
-'''
+"""
 
 
 def test_a_type_checker_sees_arguments_and_results(tmp_path: Path) -> None:

@@ -91,7 +91,10 @@ others = st.sampled_from(
 
 @given(st.lists(st.one_of(messages, messages, others), max_size=12), st.lists(st.integers(1, 120_000), max_size=8))
 def test_however_a_stream_is_cut_both_parsers_tell_the_same(lines: list[bytes], cuts: list[int]) -> None:
-    """Messages in one piece, in two reads, longer than what is kept of one, amid pings; and lines that only nats-py reads."""
+    """Messages in one piece, in two reads, longer than what is kept of one, amid pings.
+
+    And lines that only nats-py reads.
+    """
     stream = b"".join(lines)
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     chunks = [stream[a:b] for a, b in itertools.pairwise(places)]

@@ -1,6 +1,9 @@
-"""The command line: thin over the public library; it parses, calls, prints, and turns every error into a sentence and an exit code.
+"""The command line.
 
-Start at ``root`` (what commands there are). Nothing is imported before a command needs it, so that ``tenure --help`` is quick.
+Thin over the public library; it parses, calls, prints, and turns every error into a sentence and an exit code.
+
+Start at ``root`` (what commands there are). Nothing is imported before a command needs it, so that ``tenure --help`` is
+quick.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``tenure bench``: what this copy of Tenure does on this machine, each figure beside what the server alone can do.
 
-One embedded server with file storage, one process that submits and waits, one worker process. Everything is measured three times
-in one run, in turns, so that a slow minute of the machine hits all figures alike; the table shows medians.
+One embedded server with file storage, one process that submits and waits, one worker process. Everything is measured
+three times in one run, in turns, so that a slow minute of the machine hits all figures alike; the table shows medians.
 """
 
 from __future__ import annotations

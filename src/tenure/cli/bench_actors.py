@@ -1,7 +1,7 @@
 """The app that ``tenure bench`` measures, and its worker as a process of its own.
 
-``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it also does when
-the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``.
+``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it
+also does when the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the benchmark reads without asking the server: when bodies started, and what a process costs.
 
-A worker notes the start of each body in a memory-mapped file, so that watching costs neither the server nor a connection anything.
-CPU time and memory of other processes come from the kernel; where there is no such source (not Linux) they are NaN.
+A worker notes the start of each body in a memory-mapped file, so that watching costs neither the server nor a
+connection anything. CPU time and memory of other processes come from the kernel; where there is no such source (not
+Linux) they are NaN.
 """
 
 from __future__ import annotations

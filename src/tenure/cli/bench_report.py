@@ -18,7 +18,10 @@ from tenure.cli.bench_work import Figures, Series
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """One line of the table. ``goal`` is to be kept, ``aim`` is what we want; ``raw`` names the figure that it is divided by."""
+    """One line of the table.
+
+    ``goal`` is to be kept, ``aim`` is what we want; ``raw`` names the figure that it is divided by.
+    """
 
     name: str
     text: str

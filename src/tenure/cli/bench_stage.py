@@ -1,7 +1,9 @@
-"""One stage of the benchmark: a namespace of its own, its client, its worker process, and the account of what was submitted.
+"""One stage of the benchmark.
 
-When a stage ends, every key must have exactly one stored outcome: the records say which keys have one, the worker says how many it
-stored. Then the stage's streams are deleted, so that later stages meet an empty server.
+A namespace of its own, its client, its worker process, and the account of what was submitted.
+
+When a stage ends, every key must have exactly one stored outcome: the records say which keys have one, the worker says
+how many it stored. Then the stage's streams are deleted, so that later stages meet an empty server.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _QUEUE = "default"
 
 
 class Account(msgspec.Struct):
-    """Tasks of the whole run: submitted, with a stored outcome, outcomes stored by workers; and what is wrong with them."""
+    """Tasks of the whole run.
+
+    Submitted, with a stored outcome, outcomes stored by workers; and what is wrong with them.
+    """
 
     submitted: int = 0
     finished: int = 0

@@ -1,4 +1,6 @@
-"""The measurements of ``tenure bench``. Each returns figures by name (``bench_report.FIGURES``), and single values in ``series``.
+"""The measurements of ``tenure bench``.
+
+Each returns figures by name (``bench_report.FIGURES``), and single values in ``series``.
 
 Times that are compared between processes are ``time.time()`` of one machine.
 """

@@ -1,6 +1,7 @@
 """Workers in processes of their own, for ``dev`` and ``demo``.
 
-A child holds the reading end of a pipe whose writing end we hold, and drains when it closes: however we end, it ends too.
+A child holds the reading end of a pipe whose writing end we hold, and drains when it closes: however we end, it ends
+too.
 """
 
 from __future__ import annotations

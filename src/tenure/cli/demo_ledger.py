@@ -1,7 +1,8 @@
 """What ``tenure demo`` knows of every run: written down from each write of each record, as an outsider sees it.
 
-It believes nobody's counters. Each accepted run is one entry; it ends with a stored outcome, or superseded when the record moves on
-without one. An outcome that turns up for a run after the record had moved past it would be a stale write.
+It believes nobody's counters. Each accepted run is one entry; it ends with a stored outcome, or superseded when the
+record moves on without one. An outcome that turns up for a run after the record had moved past it would be a stale
+write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The account of ``tenure demo``: the records' story against the workers' counters and the handles, and the table of both."""
+"""The account of ``tenure demo``.
+
+The records' story against the workers' counters and the handles, and the table of both.
+"""
 
 from __future__ import annotations
 

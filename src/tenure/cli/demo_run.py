@@ -1,6 +1,9 @@
-"""Behind ``demo``: real documents on two workers, a monitor on a third, with replaces and cancels in mid-run; ends with an account.
+"""Behind ``demo``.
 
-Owns processes and folders: the embedded server, the workers, the temporary store. Whatever happens, they are gone at the end.
+Real documents on two workers, a monitor on a third, with replaces and cancels in mid-run; ends with an account.
+
+Owns processes and folders: the embedded server, the workers, the temporary store. Whatever happens, they are gone at
+the end.
 """
 
 from __future__ import annotations
@@ -172,7 +175,10 @@ class _Demo:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _settled(self, addresses: list[str], ledgers: list[Ledger]) -> Metrics:
-        """Counters, once the last stale wake-ups have arrived and been refused; whatever they are when patience ends."""
+        """Counters, once the last stale wake-ups have arrived and been refused.
+
+        Whatever they are when patience ends.
+        """
         self._progress.update(self._bar, description="counting", total=None)
         loop = asyncio.get_running_loop()
         until = loop.time() + _SETTLE_SECONDS

@@ -1,4 +1,7 @@
-"""What ``tenure demo`` does to its keys: submits, replaces and cancels documents, waiting and running; reconfigures a monitor."""
+"""What ``tenure demo`` does to its keys.
+
+Submits, replaces and cancels documents, waiting and running; reconfigures a monitor.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ def key_of(path: Path, folder: Path | None) -> str:
 
 
 def cast(paths: list[Path], folder: Path | None) -> list[Document]:
-    """Give each document its role: a twentieth for each fate in the play, the smallest files, so that bodies are quick."""
+    """Give each document its role.
+
+    A twentieth for each fate in the play, the smallest files, so that bodies are quick.
+    """
     share = max(1, len(paths) // _SHARE)
     small = sorted(paths, key=lambda path: (path.stat().st_size, path))
     roles = dict(zip(small, [role for role in (*_WAITING, *_RUNNING) for _ in range(share)], strict=False))
@@ -160,7 +166,8 @@ _PATIENCE_SECONDS = 15.0
 class MonitorStory:
     """A perpetual check whose schedule is replaced while its worker is frozen in the middle of a check of the old one.
 
-    When the worker wakes up it wants to store the old check's outcome together with the old schedule's next run (docket#331).
+    When the worker wakes up it wants to store the old check's outcome together with the old schedule's next run
+    (docket#331).
     """
 
     def __init__(self, client: Client, ledger: Ledger, check: Actor[..., ..., Any, Any], pid: int) -> None:

@@ -1,6 +1,7 @@
 """``dev``: a server and a worker in one terminal; the worker starts anew whenever a Python file of the app changes.
 
-Files are looked at, not watched: a few hundred ``stat`` calls twice a second need no dependency and work on every file system.
+Files are looked at, not watched: a few hundred ``stat`` calls twice a second need no dependency and work on every file
+system.
 """
 
 from __future__ import annotations

@@ -143,7 +143,10 @@ def watch(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Print each change of a key until its run is over (exit 1 unless it succeeded), or of all keys that fit a pattern."""
+    """Print each change of a key until its run is over (exit 1 unless it succeeded).
+
+    Or of all keys that fit a pattern.
+    """
     the_app = o.app_for(namespace, app)
     many = any(char in key for char in "*?[")
     if not many:
@@ -177,7 +180,10 @@ async def _watch_one(client: Client, key: str, *, as_json: bool) -> int:
 
 
 async def _watch_many(client: Client, pattern: str, *, as_json: bool) -> int:
-    """Never returns by itself; printing happens outside the subscription's callback, so that a slow terminal blocks nothing."""
+    """Never returns by itself.
+
+    Printing happens outside the subscription's callback, so that a slow terminal blocks nothing.
+    """
     changes: asyncio.Queue[tuple[str, Found]] = asyncio.Queue()
 
     def on_change(key: str, found: Found) -> None:

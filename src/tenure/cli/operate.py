@@ -29,7 +29,10 @@ def server(
         typer.Option("--port", min=0, max=65_535, help="0: a free one. Default 4222.", show_default=False),
     ] = None,
 ) -> int:
-    """Run a nats-server with JetStream in the foreground ($TENURE_NATS_SERVER, else the installed wheel's, else PATH)."""
+    """Run a nats-server with JetStream in the foreground ($TENURE_NATS_SERVER.
+
+    Else the installed wheel's, else PATH).
+    """
     from tenure.nats.embedded import serve_foreground
 
     return serve_foreground(store, port, report=lambda text: print(text, flush=True))

@@ -1,4 +1,7 @@
-"""Printing: one JSON document, or tables for people. Results go to standard output, everything else to standard error."""
+"""Printing: one JSON document, or tables for people.
+
+Results go to standard output, everything else to standard error.
+"""
 
 from __future__ import annotations
 

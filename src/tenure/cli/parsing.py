@@ -1,4 +1,7 @@
-"""From words on a command line to values: apps, calls, durations, moments. Raises ConfigError or InvalidCall with a sentence."""
+"""From words on a command line to values: apps, calls, durations, moments.
+
+Raises ConfigError or InvalidCall with a sentence.
+"""
 
 from __future__ import annotations
 

@@ -151,7 +151,10 @@ async def _existing(client: Client, key: str) -> Run[Any]:
 
 
 async def _wait_for(run: Run[Any], said: dict[str, Any], *, timeout: float | None, as_json: bool) -> int:
-    """Print how a run ended; a run that did not succeed is the command's own failure, told on standard error as well."""
+    """Print how a run ended.
+
+    A run that did not succeed is the command's own failure, told on standard error as well.
+    """
     try:
         value = msgspec.to_builtins(await run.result(timeout))
     except TimeoutError as error:
@@ -198,7 +201,10 @@ def cancel(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Cancel a key's run: cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2)."""
+    """Cancel a key's run.
+
+    Cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2).
+    """
     the_app = o.app_for(namespace, app)
     encode_key(key)
 

@@ -1,7 +1,7 @@
 """``worker``: a worker as a process. Owns signals, the ready line, the HTTP endpoint and a certain end.
 
-SIGTERM and the first SIGINT drain; a second SIGINT ends the process at once. A body that never ends (a thread cannot be stopped, a
-task may swallow its cancellation) has lost its run by then, so it must not keep the process: ``os._exit``.
+SIGTERM and the first SIGINT drain; a second SIGINT ends the process at once. A body that never ends (a thread cannot be
+stopped, a task may swallow its cancellation) has lost its run by then, so it must not keep the process: ``os._exit``.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ async def _announce(worker: Worker, settings: Settings, address: str | None) -> 
 
 @contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``stop`` on the running loop; a second SIGINT ends the process, also when the loop is blocked."""
+    """SIGTERM and SIGINT call ``stop`` on the running loop.
+
+    A second SIGINT ends the process, also when the loop is blocked.
+    """
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 

@@ -13,6 +13,7 @@ from tenure.core.records import Holder, Phase, Record
 
 
 def claim(record: Record | None, command: c.Claim, now: float) -> Result:
+    """May this session start the run that a wake-up names? The won claim is the only door to a body."""
     if record is None:
         return Refused(Why.ABSENT)
     if record.run_id != command.run_id:
@@ -68,6 +69,7 @@ def _claim_stopping(record: Record, command: c.Claim, now: float) -> Result:
 
 
 def start(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
+    """One more attempt, held by the claiming session: counted in the very write that starts it."""
     attempt = record.attempt + 1
     timeout = record.task.policy.timeout
     return decide(

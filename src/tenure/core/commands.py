@@ -1,4 +1,7 @@
-"""Commands: what may be asked of a record. Plain data; every id, time and random number in them came from outside the core."""
+"""Commands: what may be asked of a record.
+
+Plain data; every id, time and random number in them came from outside the core.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ class Submit(Struct, frozen=True, kw_only=True):
     """Start a run unless one is live. Retries of one submit carry the same ``run_id``.
 
     ``lost``: the holder whose session the caller has read to be closed (not one that drained: its run goes on); another
-    holder that the record may show by the time of the write is not meant. ``seen``: this submit applies that outbox entry.
+    holder that the record may show by the time of the write is not meant. ``seen``: this submit applies that outbox
+    entry.
     """
 
     key: str
@@ -39,18 +43,21 @@ class Replace(Struct, frozen=True, kw_only=True):
 
 
 class Cancel(Struct, frozen=True, kw_only=True):
-    """Cancel the run ``run_id`` (never another one), or, where None, whichever the record holds when it is first read."""
+    """Cancel the run ``run_id`` (never another one), or, where None.
+
+    Whichever the record holds when it is first read.
+    """
 
     run_id: str | None = None
     reason: str = ""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """Head check: may ``session`` start the run that a wake-up names?
+    """Head check: ``session`` asks to start the run that a wake-up names.
 
-    ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is counted).
-    ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which another
-    delivery may have started since, is not meant. ``next_run_id`` is for a successor.
+    ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is
+    counted). ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which
+    another delivery may have started since, is not meant. ``next_run_id`` is for a successor.
     """
 
     session: str

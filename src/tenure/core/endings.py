@@ -1,4 +1,7 @@
-"""The tail check: an outcome is stored by the holder in the record, or not at all. And the end of those who overstay."""
+"""The tail check: an outcome is stored by the holder in the record, or not at all.
+
+And the end of those who overstay.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ def not_mine(record: Record | None, holder: Holder) -> Why | None:
 
 
 def succeed(record: Record | None, command: c.Succeed, now: float) -> Result:
+    """The body returned: its outcome, its successor and what it spawned, in one write."""
     if (why := not_mine(record, command.holder)) is not None or record is None:
         return Refused(why or Why.ABSENT)
     if record.phase is Phase.STOPPING:
@@ -46,6 +50,7 @@ def succeed(record: Record | None, command: c.Succeed, now: float) -> Result:
 
 
 def fail(record: Record | None, command: c.FailAttempt, now: float) -> Result:
+    """The attempt failed: a retry with backoff while the budget lasts, else `failed`."""
     if (why := not_mine(record, command.holder)) is not None or record is None:
         return Refused(why or Why.ABSENT)
     if record.phase is Phase.STOPPING:
@@ -75,10 +80,12 @@ def _failed_attempt(
 
 
 def snooze(record: Record | None, command: c.SnoozeRun, now: float) -> Result:
+    """The body asks to run later; no failure is counted."""
     return _hand_on(record, command.holder, command.due, now, Did.SNOOZED)
 
 
 def hand_back(record: Record | None, command: c.HandBack, now: float) -> Result:
+    """The body has ended because its process stops; no failure is counted."""
     return _hand_on(record, command.holder, 0.0, now, Did.HANDED_BACK)
 
 
@@ -91,14 +98,16 @@ def _hand_on(record: Record | None, holder: Holder, due: float, now: float, did:
 
 
 def requeued(record: Record, due: float, now: float, failure: Failure | None) -> Record:
+    """The record back at waiting, without a holder."""
     return replace(
         record, phase=Phase.WAITING, holder=None, deadline=None, due=due, queued_at=max(now, due), failure=failure
     )
 
 
-def finish(
+def finish(  # noqa: PLR0917  (one write: outcome and successor)
     record: Record, last: Last, now: float, next_run_id: str, did: Did, successor: c.Successor | None = None
 ) -> Decision:
+    """Outcome and successor, where there is one, in one write."""
     every = record.task.policy.every
     if successor is None and every is not None:
         successor = c.Successor(due=next_tick(record.tick, every, now))
@@ -136,6 +145,7 @@ def conclude_stop(record: Record, now: float, did: Did = Did.CANCELLED, *, by: s
 
 
 def evict(record: Record | None, command: c.Evict, now: float) -> Result:
+    """End a holder that overstayed; its body may still run, void."""
     if record is None or record.holder is None or record.holder != command.holder:
         return Refused(Why.FENCED)
     if record.phase is Phase.STOPPING:
@@ -160,4 +170,6 @@ def _displaced(record: Record, since: float, now: float) -> Record:
     """The holder may still run, void since ``since``: it blocks nobody, but it is told to stop and has to confirm."""
     if record.holder is None:
         raise IllegalTransition(record.phase, "Evict", "no holder")
-    return replace(record, previous=bounded((*record.previous, entry(record.holder, record.generation, since)), now, keep=1))
+    return replace(
+        record, previous=bounded((*record.previous, entry(record.holder, record.generation, since)), now, keep=1)
+    )

@@ -13,7 +13,10 @@ class TenureError(Exception):
 
 
 class ConfigError(TenureError):
-    """The program, the server or a stored stream is set up wrongly: a person must change something; retrying is useless."""
+    """The program, the server or a stored stream is set up wrongly.
+
+    A person must change something; retrying is useless.
+    """
 
 
 class InvalidCall(TenureError, ValueError):
@@ -32,7 +35,9 @@ class Unavailable(TenureError):
 
 
 class OutcomeUnknown(TenureError):
-    """A write may or may not have happened and the record has moved on since: look (``client.status``) before you repeat.
+    """A write may or may not have happened and the record has moved on since.
+
+    Look (``client.status``) before you repeat.
 
     ``key`` and ``run_id`` name the write whose fate is unknown.
     """
@@ -64,7 +69,10 @@ class KeyIsLive(_KeyError):
 
 
 class KeyConflict(_KeyError):
-    """``submit(if_differs="error")`` met a live run of the key with another actor or other arguments. Nothing was stored."""
+    """``submit(if_differs="error")`` met a live run of the key with another actor or other arguments.
+
+    Nothing was stored.
+    """
 
 
 class RunFailed(_KeyError):

@@ -15,6 +15,7 @@ from tenure.core.records import MAX_PREVIOUS, SCHEMA, TERMINAL, Phase, Record, S
 
 
 def submit(record: Record | None, command: c.Submit, now: float) -> Result:
+    """Start a run unless one is live."""
     _same_key(record, command)
     if record is None:
         return _new(None, command, now, Did.SUBMITTED)
@@ -38,6 +39,7 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
 
 
 def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
+    """Start a new generation whatever the phase."""
     _same_key(record, command)
     if record is not None and _knows(record, command):
         return Refused(Why.ALREADY)
@@ -101,6 +103,7 @@ def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], now: float) ->
 
 
 def cancel(record: Record | None, command: c.Cancel, now: float) -> Result:
+    """End the run that the command names, and no other."""
     if record is None:
         return Refused(Why.ABSENT)
     told = tell(record.previous, now + record.task.policy.grace)

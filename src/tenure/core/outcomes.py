@@ -1,6 +1,9 @@
-"""What comes out of a transition: a decision to store, or a refusal with its reason; and the effects that follow from a record.
+"""What comes out of a transition.
 
-Effects are derived from the *stored* record (``effects_of``), never from memory, so whoever finds a half-done key can finish it.
+A decision to store, or a refusal with its reason; and the effects that follow from a record.
+
+Effects are derived from the *stored* record (``effects_of``), never from memory, so whoever finds a half-done key can
+finish it.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ LOST = Failure(type="WorkerLost", message="the worker that ran the last allowed 
 
 
 def decide(did: Did, record: Record) -> Decision:
+    """A decision whose effects are derived from what it stores."""
     return Decision(did, record, effects_of(record))
 
 
@@ -29,6 +30,7 @@ def entry(holder: Holder, generation: int, deadline: float | None) -> Previous:
 
 
 def tell(previous: tuple[Previous, ...], deadline: float) -> tuple[Previous, ...]:
+    """Give every entry that was not told to stop yet this deadline; deadlines are never extended."""
     return tuple(replace(entry, deadline=deadline) if entry.deadline is None else entry for entry in previous)
 
 
@@ -51,7 +53,10 @@ def ended(
     reason: str = "",
     by: str = "",
 ) -> Last:
-    """``by``: the session of the holder if the holder itself writes this; a foreign end must not look like its own outcome."""
+    """``by``.
+
+    The session of the holder if the holder itself writes this; a foreign end must not look like its own outcome.
+    """
     return Last(
         run_id=record.run_id,
         generation=record.generation,

@@ -1,4 +1,7 @@
-"""Numbers that follow from a policy: backoff, ticks, trust, how long to wait before another look. All pure; jitter is an argument."""
+"""Numbers that follow from a policy: backoff, ticks, trust, how long to wait before another look.
+
+All pure; jitter is an argument.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def backoff(policy: Policy, failures: int, jitter: float) -> float:
 
 
 def next_tick(due: float, every: float, now: float) -> float:
-    """The next due time of a perpetual key: keeps the phase of ``due``, skips what was missed, always later than ``now``."""
+    """The next due time of a perpetual key.
+
+    Keeps the phase of ``due``, skips what was missed, always later than ``now``.
+    """
     if due <= 0.0:
         return now + every
     steps = max(1, math.floor((now - due) / every) + 1)
@@ -37,8 +43,8 @@ def next_tick(due: float, every: float, now: float) -> float:
 def trusted_until(sent_at: float, ttl: float) -> float:
     """End of a session's trust, counted from the *send* of its last confirmed renewal (same clock as ``sent_at``).
 
-    A supervisor closes a session that it saw unchanged for a whole ttl; what it saw was stored after ``sent_at``. So whoever
-    stops trusting itself here has stopped before anybody may close it.
+    A supervisor closes a session that it saw unchanged for a whole ttl; what it saw was stored after ``sent_at``. So
+    whoever stops trusting itself here has stopped before anybody may close it.
     """
     return sent_at + ttl
 

@@ -1,7 +1,7 @@
 """The record: the only truth about a key, and the small structs it is made of.
 
-Owns the wire form (JSON; unknown fields are tolerated, new fields have defaults, types never change). A record whose ``schema``
-is newer than ours is refused whole: rewriting it would drop fields that a newer process relies on.
+Owns the wire form (JSON; unknown fields are tolerated, new fields have defaults, types never change). A record whose
+``schema`` is newer than ours is refused whole: rewriting it would drop fields that a newer process relies on.
 
 Times are seconds since the epoch (float); durations are seconds.
 """
@@ -43,7 +43,10 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 
 
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a run is retried, limited and followed: stored at submit, so that nobody needs the actor's code to act on a record."""
+    """How a run is retried, limited and followed.
+
+    Stored at submit, so that nobody needs the actor's code to act on a record.
+    """
 
     max_attempts: int = 5
     initial: float = 0.5
@@ -58,7 +61,10 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """Where a payload over the inline limit lies: object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex)."""
+    """Where a payload over the inline limit lies.
+
+    Object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex).
+    """
 
     name: str
     size: int
@@ -85,7 +91,10 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A body of an older generation that may still run. ``deadline``: told to stop and void from then; None: not told."""
+    """A body of an older generation that may still run.
+
+    ``deadline``: told to stop and void from then; None: not told.
+    """
 
     session: str
     run_id: str
@@ -150,8 +159,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All there is to know about a key. Changed only by ``core.transitions`` and stored only by compare-and-swap.
 
     ``due`` 0: at once. ``tick``: the due time a perpetual generation stands for; retries move ``due``, never ``tick``.
-    ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is retried.
-    ``evicted``: attempt number ``attempt`` was put back by others, not by its holder.
+    ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
+    retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder.
     """
 
     schema: int
@@ -208,7 +217,10 @@ def _refuse_newer(schema: int) -> None:
 
 
 def ttl_of(record: Record) -> int | None:
-    """Whole seconds after which a record may vanish by itself, or None: only a finished key that owes nobody anything does."""
+    """Whole seconds after which a record may vanish by itself, or None.
+
+    Only a finished key that owes nobody anything does.
+    """
     if record.phase not in TERMINAL or record.previous or record.outbox or record.seen:
         return None
     return max(1, math.ceil(record.task.policy.result_ttl))

@@ -33,8 +33,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StopSignal(Struct, frozen=True, kw_only=True):
     """Tells a process to stop the body of one attempt. Final: written once per (session, run id, attempt).
 
-    The attempt matters: an evicted body's signal must not stop the next attempt under the same session, nor stand in the way of the
-    signal that a later cancel sends to that one.
+    The attempt matters: an evicted body's signal must not stop the next attempt under the same session, nor stand in
+    the way of the signal that a later cancel sends to that one.
     """
 
     run_id: str

@@ -1,8 +1,8 @@
 """Names: how keys, queues and runs become subjects, and back.
 
-Owns the only encoding of user keys. Any Unicode key becomes **one** subject token of the KV alphabet: letters, digits, ``-``
-and ``_`` stay, every other byte of its UTF-8 form becomes ``=XX``. The map is one-to-one, so no two keys collide; a token never
-holds a dot, so no key can reach a system entry (those have one), a wildcard or another subject.
+Owns the only encoding of user keys. Any Unicode key becomes **one** subject token of the KV alphabet: letters, digits,
+``-`` and ``_`` stay, every other byte of its UTF-8 form becomes ``=XX``. The map is one-to-one, so no two keys collide;
+a token never holds a dot, so no key can reach a system entry (those have one), a wildcard or another subject.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import NamedTuple
 from tenure.core.errors import ConfigError, InvalidCall
 
 MAX_KEY_BYTES = 256
-"""Longest key, in bytes of UTF-8: three times as long at most on the wire, well below the server's 4 KiB control line."""
+"""Longest key, in bytes of UTF-8.
+
+Three times as long at most on the wire, well below the server's 4 KiB control line.
+"""
 
 PRIORITIES = ("high", "normal", "low")
 
@@ -131,7 +134,10 @@ class Names:
         return self.event_prefix + encode_key(key)
 
     def progress(self, key: str, run_id: str) -> str:
-        """Subject of a run's latest progress: an entry of the sessions bucket, so that it never costs the record a revision."""
+        """Subject of a run's latest progress.
+
+        An entry of the sessions bucket, so that it never costs the record a revision.
+        """
         return f"{self.sessions_prefix}progress.{encode_key(key)}.{run_id}"
 
     def notes(self, key: str) -> str:
@@ -151,7 +157,10 @@ class Names:
         return f"{queue}-{priority}"
 
     def timer(self, key: str, run_id: str, attempt: int) -> str:
-        """Subject of a server-side schedule, never used twice: a replacement written while its forerunner fires is purged."""
+        """Subject of a server-side schedule, never used twice.
+
+        A replacement written while its forerunner fires is purged.
+        """
         return f"{self.timer_prefix}{encode_key(key)}.{run_id}.{attempt}"
 
     def session(self, session: str) -> str:
@@ -167,7 +176,10 @@ class Names:
         return f"{self.sessions_prefix}stop.{session}.*.*"
 
     def parse_work(self, subject: str) -> WorkSubject | None:
-        """Take a work subject apart; None for a foreign one (it names no run, so nothing of ours can be lost with it)."""
+        """Take a work subject apart.
+
+        None for a foreign one (it names no run, so nothing of ours can be lost with it).
+        """
         if not subject.startswith(self.work_prefix):
             return None
         parts = subject[len(self.work_prefix) :].split(".")

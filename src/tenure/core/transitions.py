@@ -3,12 +3,16 @@
 Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets are the interleavings that each removes):
 
 1. Only the holder in the record - session, run id *and* attempt - may store an outcome [9]. Everybody else is refused.
-2. A ``stopping`` generation has one possible end, ``cancelled``, whatever its body did [1, 2]. Only a newer generation may come over it [28].
-3. A new generation takes the next number and a new run id, and keeps ``previous``, ``outbox`` and ``seen`` [4, 5, 6]; the holder
-   that it displaces is appended to ``previous`` with a deadline if the overlap policy tells it to stop. Deadlines are never extended.
-4. A claim adds one to ``attempt`` in its own write. Under ``stop`` and ``wait`` it needs every entry of ``previous`` to be
-   confirmed, under a closed session, or past its deadline. A takeover counts a failure; without budget it writes ``failed`` [22].
-5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has its successor.
+2. A ``stopping`` generation has one possible end, ``cancelled``, whatever its body did [1, 2]. Only a newer generation
+   may come over it [28].
+3. A new generation takes the next number and a new run id, and keeps ``previous``, ``outbox`` and ``seen`` [4, 5, 6];
+   the holder that it displaces is appended to ``previous`` with a deadline if the overlap policy tells it to stop.
+   Deadlines are never extended.
+4. A claim adds one to ``attempt`` in its own write. Under ``stop`` and ``wait`` it needs every entry of ``previous`` to
+   be confirmed, under a closed session, or past its deadline. A takeover counts a failure; without budget it writes
+   ``failed`` [22].
+5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has
+   its successor.
 6. A command names the run it is about; a cancel never hits another run than the one it saw [10].
 7. A finished record may expire only when it owes nothing (``records.ttl_of``).
 
@@ -88,8 +92,8 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
 def transition(record: Record | None, command: c.Command, now: float) -> Result:
     """Decide what ``command`` does to ``record`` at time ``now`` (seconds since the epoch).
 
-    Returns a Decision to be stored at exactly the revision that ``record`` was read at, or Refused. Raises IllegalTransition
-    for a command that is none of ``NEXT``, or one that names another key than the record's.
+    Returns a Decision to be stored at exactly the revision that ``record`` was read at, or Refused. Raises
+    IllegalTransition for a command that is none of ``NEXT``, or one that names another key than the record's.
     """
     handler = _HANDLERS.get(type(command))
     if handler is None:

@@ -11,6 +11,7 @@ from tenure.core.records import Phase, Record
 
 
 def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
+    """The body of an older generation has ended."""
     if record is None:
         return Refused(Why.NOTHING)
     left = tuple(entry for entry in record.previous if entry.holder() != command.holder)
@@ -20,6 +21,7 @@ def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
 
 
 def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float) -> Result:
+    """Bodies of closed sessions, and those past their deadline, block nobody."""
     if record is None:
         return Refused(Why.NOTHING)
     left = tuple(
@@ -31,6 +33,7 @@ def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float
 
 
 def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> Result:
+    """These entries are applied to their targets."""
     left = tuple(entry for entry in record.outbox if entry.id not in command.ids) if record else ()
     if record is None or left == record.outbox:
         return Refused(Why.NOTHING)
@@ -38,6 +41,7 @@ def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> 
 
 
 def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Result:
+    """These entries are gone from their origins."""
     left = tuple(entry for entry in record.seen if entry.id not in command.ids) if record else ()
     if record is None or left == record.seen:
         return Refused(Why.NOTHING)
@@ -45,6 +49,7 @@ def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Re
 
 
 def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:
+    """Forget the key, if no body may run and nothing is owed."""
     if record is None:
         return Refused(Why.ABSENT)
     if record.phase in {Phase.RUNNING, Phase.STOPPING}:

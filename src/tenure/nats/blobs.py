@@ -1,7 +1,7 @@
 """The object store for arguments and results over the inline limit. The only module that reads or writes it.
 
-A blob is named by the run that made it and never changes, so a stale writer cannot touch another run's payload; its SHA-256
-digest is in the record and is checked on every read.
+A blob is named by the run that made it and never changes, so a stale writer cannot touch another run's payload; its
+SHA-256 digest is in the record and is checked on every read.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Owns the nats-py client, its inbox and the requests in flight. Never decides anything about a key.
 
-A request ends in one of three ways, and the difference is the point of this module: an **answer** came; **nothing happened**
-(``NotSent``: the message never left, or the server says that nobody listens); or its fate is **unknown** (``Lost``: time ran out,
-or the connection broke while it was under way - nats-py may even send it after we gave up).
+A request ends in one of three ways, and the difference is the point of this module: an **answer** came; **nothing
+happened** (``NotSent``: the message never left, or the server says that nobody listens); or its fate is **unknown**
+(``Lost``: time ran out, or the connection broke while it was under way - nats-py may even send it after we gave up).
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ _puback = msgspec.json.Decoder(PubAck)
 
 
 class Ack(NamedTuple):
-    """What the ack subject of a delivered message tells: its consumer, its place in stream and consumer, its deliveries."""
+    """What the ack subject of a delivered message tells.
+
+    Its consumer, its place in stream and consumer, its deliveries.
+    """
 
     consumer: str
     deliveries: int
@@ -119,8 +122,9 @@ class Connection:
     async def open(cls, url: str, config: Config, *, name: str, **options: Any) -> Connection:
         """Connect to ``url`` (several: separated by commas) and check the server.
 
-        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...). Raises Unavailable if nobody answers within
-        ``connect_timeout_seconds``, ConfigError if the server is older than 2.12, has no JetStream or refuses the credentials.
+        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...). Raises Unavailable if nobody
+        answers within ``connect_timeout_seconds``, ConfigError if the server is older than 2.12, has no JetStream or
+        refuses the credentials.
         """
         self = cls(config)
         try:
@@ -271,7 +275,10 @@ class Connection:
     async def request(
         self, subject: str, payload: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
     ) -> Answer:
-        """Publish and wait for the answer. Raises NotSent (it has not happened) or Lost (unknown); InvalidCall if too large."""
+        """Publish and wait for the answer.
+
+        Raises NotSent (it has not happened) or Lost (unknown); InvalidCall if too large.
+        """
         if len(payload) > self.max_payload:
             msg = f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message"
             raise InvalidCall(msg)
@@ -354,7 +361,10 @@ class Connection:
             future.set_result(Answer(data, headers))
 
     def _reap(self) -> None:
-        """Give up on requests whose time is over: they stand in the order of their deadlines, answered ones are passed over."""
+        """Give up on requests whose time is over.
+
+        They stand in the order of their deadlines, answered ones are passed over.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._reaper = None

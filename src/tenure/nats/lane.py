@@ -1,8 +1,8 @@
 """A lane: the continuous pull of one durable consumer (one queue, one priority).
 
-Owns how many messages are asked for and not yet here (``outstanding``). Pulls overlap on one inbox, so a freed slot is asked for at
-once. The server's idle heartbeats tell a quiet lane from a dead one; a reconnect or two missed heartbeats start it afresh. What a
-forgotten pull still delivers is handled like any other message: a wake-up too many is harmless.
+Owns how many messages are asked for and not yet here (``outstanding``). Pulls overlap on one inbox, so a freed slot is
+asked for at once. The server's idle heartbeats tell a quiet lane from a dead one; a reconnect or two missed heartbeats
+start it afresh. What a forgotten pull still delivers is handled like any other message: a wake-up too many is harmless.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Lane:
         self._off = [self._conn.on_reconnect(self._restart), self._conn.on_disconnect(self._forget)]
 
     async def close(self) -> None:
-        """Stop listening: the server drops what was asked for; what it had sent still reaches ``on_delivery`` before this returns."""
+        """Stop listening.
+
+        The server drops what was asked for; what it had sent still reaches ``on_delivery`` before this returns.
+        """
         offs, self._off = self._off, []
         for off in offs:
             off()
@@ -111,7 +114,10 @@ class Lane:
         self.outstanding = 0
 
     async def _restart(self) -> None:
-        """The consumer may be gone (a server restart with memory storage, a deletion): make sure of it, then ask again."""
+        """The consumer may be gone (a server restart with memory storage, a deletion).
+
+        Make sure of it, then ask again.
+        """
         self.outstanding = 0
         try:
             await self._work.ensure_consumer(self.queue, self.priority)

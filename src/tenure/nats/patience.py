@@ -12,7 +12,10 @@ _LONGEST_PAUSE = 1.0
 
 
 class Patience:
-    """Pauses between tries: 20 ms doubling to 1 s, spread over +-50 %; ends after ``seconds`` or once ``alive`` says no."""
+    """Pauses between tries.
+
+    20 ms doubling to 1 s, spread over +-50 %; ends after ``seconds`` or once ``alive`` says no.
+    """
 
     def __init__(self, clock: Clock, seconds: float | None = None, alive: Callable[[], bool] | None = None) -> None:
         self._clock = clock

@@ -3,8 +3,9 @@
 Every write is a compare-and-swap on the revision it was decided on; ``commit`` is the whole of "read, decide, CAS":
 
 * *refused* (10071): read and decide again.
-* *unknown* (no answer, disconnect, 10164): repeat **the same** CAS until the server answers or the revision has moved. A read that
-  does not show the write proves nothing: it may still be on its way [19]. Once the revision has moved it can no longer be applied.
+* *unknown* (no answer, disconnect, 10164): repeat **the same** CAS until the server answers or the revision has moved.
+  A read that does not show the write proves nothing: it may still be on its way [19]. Once the revision has moved it
+  can no longer be applied.
 * only the caller whose own write was unknown may recognise it in what it then reads (``mine``).
 """
 
@@ -64,7 +65,10 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """The core refused; ``found`` is what it refused on, ``unsure``: an earlier write of this command had no known fate."""
+    """The core refused; ``found`` is what it refused on, ``unsure``.
+
+    An earlier write of this command had no known fate.
+    """
 
     refused: Refused
     found: Found
@@ -120,7 +124,10 @@ class Runs:
     # -- read --------------------------------------------------------------------------------------------------------
 
     async def read(self, key: str, patience: Patience | None = None) -> Found:
-        """Read a record from the stream's leader. Raises Unavailable, and ConfigError's kin where the bucket is gone."""
+        """Read a record from the stream's leader.
+
+        Raises Unavailable, and ConfigError's kin where the bucket is gone.
+        """
         subject = self._names.record(key)
         body = msgspec.json.encode({"last_by_subj": subject})
         patience = patience or self.patience()
@@ -159,11 +166,12 @@ class Runs:
     ) -> Committed | Declined:
         """Decide ``command`` on the record and store what comes out, until that is certain.
 
-        ``at``: what the caller believes the bucket holds (checked by the CAS itself); None: read first. ``mine`` recognises the
-        effect of this very command in a record, asked only after a write of unknown fate. ``check`` is asked after every read and
-        before the write that follows; if it says no, nothing is written. ``once``: the command must not be decided anew after a
-        write of unknown fate unless the record that moved on shows (``once`` says yes) that it was applied [14]. Raises Unavailable if patience ran out and nothing
-        happened, OutcomeUnknown if the fate of a write stays unknown.
+        ``at``: what the caller believes the bucket holds (checked by the CAS itself); None: read first. ``mine``
+        recognises the effect of this very command in a record, asked only after a write of unknown fate. ``check`` is
+        asked after every read and before the write that follows; if it says no, nothing is written. ``once``: the
+        command must not be decided anew after a write of unknown fate unless the record that moved on shows (``once``
+        says yes) that it was applied [14]. Raises Unavailable if patience ran out and nothing happened, OutcomeUnknown
+        if the fate of a write stays unknown.
         """
         patience = patience or self.patience()
         found = await self.read(key, patience) if at is None else at
@@ -191,7 +199,10 @@ class Runs:
     async def _store(
         self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience
     ) -> tuple[int, bool]:
-        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen)."""
+        """One CAS, repeated until its fate is known.
+
+        (its revision or 0 if refused, whether it could have happened unseen).
+        """
         subject = self._names.record(key)
         headers = _headers(record, revision)
         unsure = False
@@ -222,7 +233,10 @@ class Runs:
     # -- scan --------------------------------------------------------------------------------------------------------
 
     async def scan(self, on_state: Callable[[str, int, str], None], batch: int = 500) -> None:
-        """Call ``on_state(key, revision, state)`` for every record (headers only; see ``records.state_of``). Raises Unavailable."""
+        """Call ``on_state(key, revision, state)`` for every record (headers only; see ``records.state_of``).
+
+        Raises Unavailable.
+        """
         inbox = self._conn.new_inbox()
         name = "s" + inbox.rpartition(".")[2]
         stream = self._names.runs_stream
@@ -285,7 +299,10 @@ class Runs:
 
     @asynccontextmanager
     async def follow(self, key: str) -> AsyncIterator[Changes]:
-        """Every state of a key from now on: subscribe, then read; re-read after a reconnect and every ``reread_seconds``."""
+        """Every state of a key from now on.
+
+        Subscribe, then read; re-read after a reconnect and every ``reread_seconds``.
+        """
         changes = Changes(self, key, self._conn.config.reread_seconds)
         subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
         off = self._conn.on_reconnect(changes.on_reconnect)
@@ -318,7 +335,10 @@ class Runs:
 
 
 class Changes:
-    """What ``follow`` yields: call ``next`` for one newer state after the other. States overwritten meanwhile may be skipped."""
+    """What ``follow`` yields: call ``next`` for one newer state after the other.
+
+    States overwritten meanwhile may be skipped.
+    """
 
     def __init__(self, runs: Runs, key: str, reread_seconds: float) -> None:
         self._runs = runs
@@ -340,7 +360,10 @@ class Changes:
         self._queue.put_nowait(None)
 
     async def next(self) -> Found:
-        """The next state, never older than one already returned. Raises NewerSchema for a record beyond this version."""
+        """The next state, never older than one already returned.
+
+        Raises NewerSchema for a record beyond this version.
+        """
         while True:
             item: Found | TenureError | None = None
             try:

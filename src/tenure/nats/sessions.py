@@ -1,7 +1,8 @@
 """The sessions bucket: leases, stop signals and progress. The only module that reads or writes it.
 
-A session is created once, renewed and closed by CAS at the revision of its own last renewal, and never created again. A stop signal
-is created once per (session, run id) and vanishes by itself. Progress is for people: the latest value of each run, blind and lossy.
+A session is created once, renewed and closed by CAS at the revision of its own last renewal, and never created again. A
+stop signal is created once per (session, run id) and vanishes by itself. Progress is for people: the latest value of
+each run, blind and lossy.
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ class Sessions:
         return None if found is None else SeenSession(decode_session(found[1]), found[0])
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> None:
-        """Tell the process of ``holder`` to stop its body; once is enough. Raises Unavailable once patience is spent."""
+        """Tell the process of ``holder`` to stop its body; once is enough.
+
+        Raises Unavailable once patience is spent.
+        """
         headers = {_EXPECT: "0", "Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
         data = msgspec.json.encode(StopSignal(run_id=holder.run_id, attempt=holder.attempt, reason=reason))
         subject = self._names.stop(holder.session, holder.run_id, holder.attempt)

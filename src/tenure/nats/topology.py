@@ -1,7 +1,8 @@
 """What must exist on the server for a namespace: creates it, checks it, and says what differs.
 
-Each store owns its settings (``spec``); this module only compares and creates. The incarnation of the runs bucket is a random id in
-its stream's metadata: revisions of a bucket that was deleted and made again are not comparable with older ones [12].
+Each store owns its settings (``spec``); this module only compares and creates. The incarnation of the runs bucket is a
+random id in its stream's metadata: revisions of a bucket that was deleted and made again are not comparable with older
+ones [12].
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _MUTABLE = frozenset(
 
 
 class Change(Struct, frozen=True):
-    """What ``ensure`` found or did: ``did`` is created, updated, unchanged or differs; ``details`` name the settings."""
+    """What ``ensure`` found or did.
+
+    ``did`` is created, updated, unchanged or differs; ``details`` name the settings.
+    """
 
     stream: str
     did: str
@@ -47,8 +51,9 @@ async def ensure(
 ) -> Topology:
     """Create what is missing and check what exists.
 
-    ``replicas``: also bring existing streams to that many copies (with ``migrate``). Raises ConfigError that names the stream and
-    every setting that differs and cannot be (or, without ``migrate``, was not allowed to be) changed; Unavailable.
+    ``replicas``: also bring existing streams to that many copies (with ``migrate``). Raises ConfigError that names the
+    stream and every setting that differs and cannot be (or, without ``migrate``, was not allowed to be) changed;
+    Unavailable.
     """
     changes: list[Change] = []
     incarnation = ""

@@ -1,6 +1,9 @@
-"""An ordered watch over a bucket: every entry once, then every change, live again about a second after a server restart.
+"""An ordered watch over a bucket.
 
-Owns one ephemeral consumer at a time, by a name of its own, and deletes it when it starts over: reconnects leak no consumers.
+Every entry once, then every change, live again about a second after a server restart.
+
+Owns one ephemeral consumer at a time, by a name of its own, and deletes it when it starts over: reconnects leak no
+consumers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """nats-py's client with a shorter way for what we do a hundred thousand times: publish, and take what arrives.
 
-In nats-py 2.16 a request and its answer cost 14 us of Python, more than everything that Tenure does about it: each header goes
-through three regular expressions, each message that arrives through two on a shrinking buffer, and each answer through a message
-object, a queue and a task. Here a protocol line is written in one go and read with ``split``, and an answer without headers goes
-from the parser straight to whoever waits for it: 5 us.
+In nats-py 2.16 a request and its answer cost 14 us of Python, more than everything that Tenure does about it: each
+header goes through three regular expressions, each message that arrives through two on a shrinking buffer, and each
+answer through a message object, a queue and a task. Here a protocol line is written in one go and read with ``split``,
+and an answer without headers goes from the parser straight to whoever waits for it: 5 us.
 
-Whatever is unusual (not connected, too large, odd subjects or headers, every protocol line but MSG and HMSG) takes nats-py's own
-way, so nothing behaves differently. This leans on private parts of nats-py: ``make_client`` therefore gives the plain client for
-every version that is not listed here, and the tests run against both.
+Whatever is unusual (not connected, too large, odd subjects or headers, every protocol line but MSG and HMSG) takes
+nats-py's own way, so nothing behaves differently. This leans on private parts of nats-py: ``make_client`` therefore
+gives the plain client for every version that is not listed here, and the tests run against both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class QuickClient(NatsClient):
         self._answers_sid = b"%d" % subscription._id  # noqa: SLF001  (nats-py has no other name for it)
 
     def write(self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> bool:
-        """Hand a message to the task that writes to the server; False, and nothing done, if that is for nats-py's ``publish``.
+        """Hand a message to the task that writes to the server.
+
+        False, and nothing done, if that is for nats-py's ``publish``.
 
         ``reply`` must be an inbox or have come from the server: it is not looked at.
         """
@@ -108,7 +110,10 @@ class QuickParser(Parser):
         self._client = client
 
     async def parse(self, data: bytes = b"") -> None:
-        """Dispatch the messages in ``data``; one that is not complete waits in ``buf`` for the next call, as in nats-py."""
+        """Dispatch the messages in ``data``.
+
+        One that is not complete waits in ``buf`` for the next call, as in nats-py.
+        """
         if self.state != AWAITING_CONTROL_LINE or len(self.buf) > _PIECE:
             await super().parse(data)  # a long message comes in pieces
             return

@@ -1,8 +1,8 @@
 """The work stream: wake-ups and timers. The only module that publishes, pulls, answers or looks up messages there.
 
-A wake-up decides nothing: it names (queue, priority, key, run id) in its subject and carries what makes the usual claim one CAS
-with no read: the bucket's incarnation, the record's revision and its bytes. It has no ``Nats-Msg-Id`` (a repair inside the
-duplicate window would be acknowledged and not stored [25]).
+A wake-up decides nothing: it names (queue, priority, key, run id) in its subject and carries what makes the usual claim
+one CAS with no read: the bucket's incarnation, the record's revision and its bytes. It has no ``Nats-Msg-Id`` (a repair
+inside the duplicate window would be acknowledged and not stored [25]).
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One delivered wake-up. ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1."""
+    """One delivered wake-up.
+
+    ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1.
+    """
 
     subject: str
     reply: str
@@ -59,7 +62,10 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 
 
 def consumer_spec(names: Names, queue: str, priority: str, ack_wait_seconds: float) -> dict[str, Any]:
-    """Settings of a lane's durable consumer. Unlimited deliveries and acks pending: the record counts, not the server [26]."""
+    """Settings of a lane's durable consumer.
+
+    Unlimited deliveries and acks pending: the record counts, not the server [26].
+    """
     return {
         "durable_name": names.consumer(queue, priority),
         "filter_subject": names.work_filter(queue, priority),
@@ -166,7 +172,10 @@ class Work:
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     async def ensure_consumer(self, queue: str, priority: str) -> None:
-        """Create a lane's durable consumer or bring it up to date; the same settings again change nothing. Raises Unavailable."""
+        """Create a lane's durable consumer or bring it up to date; the same settings again change nothing.
+
+        Raises Unavailable.
+        """
         config = consumer_spec(self._names, queue, priority, self._conn.config.ack_wait_seconds)
         call = f"CONSUMER.DURABLE.CREATE.{self._names.work_stream}.{self._names.consumer(queue, priority)}"
         try:

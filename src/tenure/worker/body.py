@@ -1,7 +1,8 @@
 """Running a body: from decoded arguments to how it ended. Knows nothing of records, messages or the server.
 
-An async body runs in the task that handles its delivery; a plain one in a thread. Whatever a body does - return, raise, swallow its
-cancellation, exit - comes out as one ``Ended`` value; an exception is a failed attempt, never a crash of the worker.
+An async body runs in the task that handles its delivery; a plain one in a thread. Whatever a body does - return, raise,
+swallow its cancellation, exit - comes out as one ``Ended`` value; an exception is a failed attempt, never a crash of
+the worker.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Halted(Struct, frozen=True, tag=True):
 Ended = Returned | Raised | Snoozed | Halted
 
 
-async def run_body(
+async def run_body(  # noqa: PLR0917  (one call, each argument another thing)
     actor: Actor[..., ..., Any, Any], context: Context, live: Live, args: bytes, pool: ThreadPoolExecutor, limit: int
 ) -> Ended:
     """Run the body to its end, however long it takes. ``limit``: bytes of traceback to keep."""

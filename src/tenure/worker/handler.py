@@ -39,7 +39,10 @@ _verbose = partial(logging.getLogger("tenure.run").isEnabledFor, logging.DEBUG)
 _GOES_ON = frozenset({Did.RETRIED.value, Did.SNOOZED.value, Did.HANDED_BACK.value})
 """After these the run is still to end: superseded at its next head check, say."""
 _MOST_THREADS = 100_000
-"""No bound of its own: threads are bounded by the worker's slots; a body that never ends must not take another's thread."""
+"""No bound of its own.
+
+Threads are bounded by the worker's slots; a body that never ends must not take another's thread.
+"""
 
 
 class Handler:
@@ -61,7 +64,10 @@ class Handler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def handle(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
-        """Do everything that a wake-up asks for. Raises Unavailable or OutcomeUnknown once the session is not trusted any more."""
+        """Do everything that a wake-up asks for.
+
+        Raises Unavailable or OutcomeUnknown once the session is not trusted any more.
+        """
         work = self._stores.work
         if live.told is not None:  # the drain signal came first
             await work.nak(live.reply)

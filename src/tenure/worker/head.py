@@ -1,4 +1,7 @@
-"""The head check: from a delivered wake-up to a won claim, or to the reason why there is none. The claim *is* the check."""
+"""The head check: from a delivered wake-up to a won claim, or to the reason why there is none.
+
+The claim *is* the check.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ class Won(Struct, frozen=True, tag=True):
 
 
 class Drop(Struct, frozen=True, tag=True):
-    """The wake-up has nothing more to say: acknowledge it. ``record``: what was found; ``decided``: this check ended the run."""
+    """The wake-up has nothing more to say: acknowledge it.
+
+    ``record``: what was found; ``decided``: this check ended the run.
+    """
 
     outcome: str
     record: Record | None
@@ -80,7 +86,10 @@ class Head:
 
     async def _claim(self, key: str, command: c.Claim, found: Found | None, patience: Patience) -> Committed | Declined:
         def mine(record: Record) -> bool:
-            """Only this delivery works on the run in this process, so a new holder under this session is its own claim."""
+            """Only this delivery works on the run in this process.
+
+            So a new holder under this session is its own claim.
+            """
             holder = record.holder
             return (
                 holder is not None
@@ -92,7 +101,9 @@ class Head:
 
     async def _decided(self, committed: Committed, run_id: str, patience: Patience) -> Looked:
         record = committed.record
-        if record.holder is not None:  # running; or stopping, if a cancel overtook the answer: ours to end in either case
+        if (
+            record.holder is not None
+        ):  # running; or stopping, if a cancel overtook the answer: ours to end in either case
             return Won(committed)
         await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
         self.counted(run_id)
@@ -135,8 +146,8 @@ class Head:
     async def _knowing_more(self, command: c.Claim, record: Record | None, patience: Patience) -> c.Claim | None:
         """The claim again, with what can be found out about those who are in its way; None if that changes nothing.
 
-        A session without an entry is *not* closed here: only a supervisor that has watched for a ttl may conclude that. Bodies of
-        this very process that are gone are confirmed.
+        A session without an entry is *not* closed here: only a supervisor that has watched for a ttl may conclude that.
+        Bodies of this very process that are gone are confirmed.
         """
         if record is None:
             return None
@@ -183,7 +194,10 @@ class Head:
         )
 
     def _first_time(self, run_id: str) -> bool:
-        """Whether this process counts the refusal of this run for the first time: a second copy of a message is no second run."""
+        """Whether this process counts the refusal of this run for the first time.
+
+        A second copy of a message is no second run.
+        """
         if run_id in self._counted:
             return False
         self._counted[run_id] = None

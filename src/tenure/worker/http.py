@@ -1,4 +1,7 @@
-"""``/metrics``, ``/health`` and ``/ready`` from a thread of their own, so that a blocked event loop still answers (and says so)."""
+"""``/metrics``, ``/health`` and ``/ready`` from a thread of their own.
+
+So that a blocked event loop still answers (and says so).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The lease: this process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
+"""The lease.
 
-Owns the session entry (created before the first claim, renewed by CAS every ttl/3, closed at the end, never created again), the watch
-for stop signals, and the in-progress acks of every wake-up in hand. Trust runs from the *send* of the last confirmed renewal [17].
-A refused renewal is read: only ``closed`` or missing ends the session [18].
+This process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
+
+Owns the session entry (created before the first claim, renewed by CAS every ttl/3, closed at the end, never created
+again), the watch for stop signals, and the in-progress acks of every wake-up in hand. Trust runs from the *send* of the
+last confirmed renewal [17]. A refused renewal is read: only ``closed`` or missing ends the session [18].
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ class Lease:
 
     @property
     def trusted(self) -> bool:
-        """Whether this session can still be believed to be open: no new body, and no write without bound, without it."""
+        """Whether this session can still be believed to be open.
+
+        No new body, and no write without bound, without it.
+        """
         return self._lost is None and self._clock.steady() < self._trusted_until
 
     @property
@@ -192,7 +197,10 @@ class Lease:
                     await conn.publish(reply, b"+WPI")
 
     async def _close(self, sessions: Sessions) -> None:
-        """Close the entry, so that nobody has to wait for the ttl. Best effort: a supervisor closes what is left open."""
+        """Close the entry, so that nobody has to wait for the ttl.
+
+        Best effort: a supervisor closes what is left open.
+        """
         closed = replace(self._session, closed=self._reason or "closed")
         patience = Patience(self._clock, self._config.request_timeout_seconds * 2)
         while True:
@@ -209,7 +217,10 @@ class Lease:
 
 
 async def _blocking(wait: Callable[[], object]) -> None:
-    """Wait in a thread made for it: bodies may hold every helper thread of the loop, and a drain must end all the same."""
+    """Wait in a thread made for it.
+
+    Bodies may hold every helper thread of the loop, and a drain must end all the same.
+    """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

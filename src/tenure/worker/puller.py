@@ -1,7 +1,8 @@
 """Pulling: asks the lanes for as many wake-ups as there are free slots, and hands back at once what comes too much.
 
-A lane that lately delivered is asked for every free slot; a quiet one for a single wake-up, so that it is heard at once when something
-comes. With several lanes busy more may arrive than there are slots: a surplus goes back with no delay, for whoever is free.
+A lane that lately delivered is asked for every free slot; a quiet one for a single wake-up, so that it is heard at once
+when something comes. With several lanes busy more may arrive than there are slots: a surplus goes back with no delay,
+for whoever is free.
 """
 
 from __future__ import annotations

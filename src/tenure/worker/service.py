@@ -1,9 +1,9 @@
 """The worker service: wires lease, lanes, head, bodies and tail together, and starts and stops them in order.
 
-Start: stores, lease (the session exists before the first claim), lanes. Stop (``stop`` or cancellation of ``run``): close the lanes,
-tell every body ``drain``, let them finish for ``drain_seconds``, cancel the rest, hand back what ended, close the session. No body
-starts after the drain signal. A session that loses its trust is treated the same way, with ``lease_lost`` and no time to finish, and
-then succeeded by a new one.
+Start: stores, lease (the session exists before the first claim), lanes. Stop (``stop`` or cancellation of ``run``):
+close the lanes, tell every body ``drain``, let them finish for ``drain_seconds``, cancel the rest, hand back what
+ended, close the session. No body starts after the drain signal. A session that loses its trust is treated the same way,
+with ``lease_lost`` and no time to finish, and then succeeded by a new one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tenure.clock import SYSTEM
 from tenure.context import StopReason
@@ -41,7 +41,10 @@ _IDLE_LOOK_SECONDS = 0.05
 
 
 class Worker:
-    """Runs the actors of an app. Made by ``app.worker()``; use it as an async context manager, then ``run`` or ``run_until_idle``."""
+    """Runs the actors of an app.
+
+    Made by ``app.worker()``; use it as an async context manager, then ``run`` or ``run_until_idle``.
+    """
 
     def __init__(self, app: App, url: str, *, queues: list[str], concurrency: int, options: dict[str, Any]) -> None:
         if not queues:
@@ -74,7 +77,7 @@ class Worker:
 
     # -- life --------------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> Self:
         """Connect and open a session. Raises Unavailable or ConfigError, TenureError if it is open already."""
         if self._lease is not None:
             msg = "the worker is already open"
@@ -149,7 +152,10 @@ class Worker:
         return lease
 
     def stop(self) -> None:
-        """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over. From the worker's loop."""
+        """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over.
+
+        From the worker's loop.
+        """
         self._stopping.set()
         if self._puller is not None:
             self._puller.pulling = False
@@ -173,7 +179,10 @@ class Worker:
             raise
 
     async def run_until_idle(self) -> None:
-        """Work until no wake-up is left and nothing runs, then drain. Does not wait for what is due more than 2 s ahead."""
+        """Work until no wake-up is left and nothing runs, then drain.
+
+        Does not wait for what is due more than 2 s ahead.
+        """
         service = self._start()
         try:
             while not service.done() and not await self._idle():
@@ -189,7 +198,10 @@ class Worker:
     # -- the service -------------------------------------------------------------------------------------------------
 
     def _start(self) -> asyncio.Task[None]:
-        """One service at a time: two would pull everything twice, and the first to end would close the other's lanes."""
+        """One service at a time.
+
+        Two would pull everything twice, and the first to end would close the other's lanes.
+        """
         if self._service is not None and not self._service.done():
             msg = "the worker already runs: stop it first, or make a second worker"
             raise TenureError(msg)
@@ -235,7 +247,10 @@ class Worker:
         self.puller.refill_soon()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Handlers are not in the TaskGroup: a body that swallows its cancellation must not keep the service from ending."""
+        """Handlers are not in the TaskGroup.
+
+        A body that swallows its cancellation must not keep the service from ending.
+        """
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -350,7 +365,10 @@ class Worker:
         return max((live.grace for live in self.table.all()), default=0.0)
 
     def _abandon_rest(self) -> None:
-        """Bodies that did not end: their runs are handed back by closing the session, never while a body may still write [27]."""
+        """Bodies that did not end.
+
+        Their runs are handed back by closing the session, never while a body may still write [27].
+        """
         rest = [*self.table.all(), *self.table.stuck]
         if rest:
             _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))

@@ -1,7 +1,8 @@
 """The table of runs of this process: the answer to "is that run mine, and does its body exist?" [3].
 
-One entry per run id, from before the claim until after the last effect; so one process never works on two deliveries of a run at once.
-An evicted body (it overstayed and its attempt was ended for it) leaves the table for ``stuck``: its run may be claimed again, also here.
+One entry per run id, from before the claim until after the last effect; so one process never works on two deliveries of
+a run at once. An evicted body (it overstayed and its attempt was ended for it) leaves the table for ``stuck``: its run
+may be claimed again, also here.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Live:
         self.note_waits = False
 
     def tell_attempt(self, attempt: int, reason: StopReason) -> bool:
-        """As ``tell``, for a stop signal: it is about one attempt, and may overtake the answer to that attempt's claim."""
+        """As ``tell``, for a stop signal.
+
+        It is about one attempt, and may overtake the answer to that attempt's claim.
+        """
         context = self.context
         if context is None:
             self.early[attempt] = reason
@@ -66,7 +70,10 @@ class Live:
         return context.attempt == attempt and self.tell(reason)
 
     def tell(self, reason: StopReason) -> bool:
-        """Note why the run must stop, and set it on the body's context. Safe from any thread; False if it was told before."""
+        """Note why the run must stop, and set it on the body's context.
+
+        Safe from any thread; False if it was told before.
+        """
         context = self.context
         if context is not None:
             fresh = context.tell(reason)
@@ -84,13 +91,19 @@ class Live:
             self.task.cancel(self.told)
 
     def abandon(self) -> None:
-        """Give the body up: whatever it still does, nothing of it is written any more. Its session must be closed after this."""
+        """Give the body up: whatever it still does, nothing of it is written any more.
+
+        Its session must be closed after this.
+        """
         self.abandoned = True
         if self.task is not None:
             self.task.cancel(self.told)
 
     def let_go(self) -> None:
-        """It is over: drop what refers back here, so that a run is freed at once (the collector took a tenth of a task's time)."""
+        """It is over.
+
+        Drop what refers back here, so that a run is freed at once (the collector took a tenth of a task's time).
+        """
         self.context = None
         self.task = None
 

@@ -40,7 +40,10 @@ class Tail:
         self._stores = stores
 
     async def store(self, context: Context, task: Task, ended: Ended, at: Found, patience: Patience) -> Stored | Void:
-        """Store how a body ended; repeated while ``patience`` lasts. Raises Unavailable or OutcomeUnknown after that."""
+        """Store how a body ended; repeated while ``patience`` lasts.
+
+        Raises Unavailable or OutcomeUnknown after that.
+        """
         holder = holder_of(context)
         command = await self._command(context, task, ended, holder, patience)
 
@@ -65,13 +68,19 @@ class Tail:
         return Void(result.refused.why, _where(command, task))
 
     async def confirm(self, key: str, holder: Holder, patience: Patience) -> None:
-        """The one write of a superseded body's process: take its own entry out, so that whoever waits for it may start [20]."""
+        """The one write of a superseded body's process.
+
+        Take its own entry out, so that whoever waits for it may start [20].
+        """
         result = await self._stores.runs.commit(key, c.Confirm(holder=holder), patience=patience)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
 
     async def evict(self, context: Context, patience: Patience) -> Committed | float | None:
-        """End an attempt whose body overstayed: what was stored, or when to try again (epoch seconds), or None: not the holder."""
+        """End an attempt whose body overstayed.
+
+        What was stored, or when to try again (epoch seconds), or None: not the holder.
+        """
         command = c.Evict(
             holder=holder_of(context), next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random()
         )

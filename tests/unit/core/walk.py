@@ -1,4 +1,7 @@
-"""A walk through the protocol of one key: clients, workers, supervisors and time, in any order. Nobody behaves but the core."""
+"""A walk through the protocol of one key: clients, workers, supervisors and time, in any order.
+
+Nobody behaves but the core.
+"""
 
 from __future__ import annotations
 
@@ -271,7 +274,10 @@ class Walk:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def comes_to_an_end(self) -> None:
-        """Invariant 7: once faults stop, a fresh worker and the sweep bring the current run to its end, and the key to rest."""
+        """Invariant 7.
+
+        Once faults stop, a fresh worker and the sweep bring the current run to its end, and the key to rest.
+        """
         record = self.at.record
         if record is None:
             return
