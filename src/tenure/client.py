@@ -74,7 +74,8 @@ class Client:
         if self._stores is None:
             msg = "the client is not connected: use it as `async with app.connect() as client`"
             raise TenureError(msg)
-        if _running_loop() not in {self._loop, None}:
+        running = _running_loop()
+        if running is not self._loop and running is not None:
             msg = "the client belongs to another event loop: connect one client in each loop"
             raise TenureError(msg)
         return self._stores

@@ -5,11 +5,12 @@ The only place where the library reads them, so that a simulation can put its ow
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from typing import Protocol
 
-from ulid import ULID
+from ulid import base32
 
 
 class Clock(Protocol):
@@ -48,8 +49,11 @@ class SystemClock:
 
     @staticmethod
     def new_id() -> str:
-        """A new ULID: 26 characters, sortable by time to the millisecond."""
-        return str(ULID())
+        """A new ULID: 26 characters, sortable by time to the millisecond.
+
+        Only the text is python-ulid's: its objects, and its order within a millisecond, cost 5 us, a tenth of a submit.
+        """
+        return base32.encode(int(time.time() * 1000).to_bytes(6, "big") + os.urandom(10))
 
 
 _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -23,6 +24,13 @@ StopReason = Literal["cancel", "superseded", "timeout", "drain", "lease_lost"]
 ProgressSink = Callable[["Context", float, float | None, str], Awaitable[None]]
 
 _current: ContextVar[Context] = ContextVar("tenure.context")
+
+
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # made by hand, outside a loop
+        return None
 
 
 def current() -> Context:
@@ -105,7 +113,7 @@ class Context:
         self._now = now
         self._progress = progress
         self._event: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = _loop_here()
         self._log: Any = None
         self._stop_lock = threading.Lock()
 
@@ -129,7 +137,6 @@ class Context:
         with self._stop_lock:
             if self._event is None:
                 self._event = asyncio.Event()
-                self._loop = asyncio.get_running_loop()
                 if self.stop_reason is not None:
                     self._event.set()
             return self._event
@@ -191,7 +198,10 @@ class Context:
             self.stop_reason = reason
             event, loop = self._event, self._loop
         if event is not None and loop is not None:
-            loop.call_soon_threadsafe(event.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(event.set)
+        elif event is not None:
+            event.set()
         return True
 
     def enter(self) -> None:

@@ -98,7 +98,7 @@ class Stores:
         if found.record is None:
             return
         effects = effects_of(found.record)
-        if Wake() in effects and found.record.run_id != in_hand and await self.work.is_stored(found.record):
+        if Wake() in effects and found.record.run_id != in_hand and await self.work.is_stored(found.record, patience):
             effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
         if effects:
             await self._perform(found.record, found.revision, encode(found.record), effects, patience)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from tenure.core.errors import InvalidCall
-
-MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+from tenure.core.errors import MAX_DELAY_SECONDS, InvalidCall
 
 
 def due_time(delay: float | timedelta | None, at: datetime | None, now: float) -> float:

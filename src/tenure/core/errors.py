@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+"""Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
+
+
+MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
+"""Longest delay that may be asked for: ten years."""
+
 
 class TenureError(Exception):
     """Base of every error that Tenure raises."""
@@ -135,6 +142,12 @@ class Snooze(Exception):
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
             msg = f"Snooze: delay must be a finite number of seconds >= 0 or a timedelta, got {delay!r}"
+            raise InvalidCall(msg, field="delay")
+        if seconds > MAX_DELAY_SECONDS:
+            msg = f"Snooze: delay must be at most ten years, got {seconds!r} seconds"
+            raise InvalidCall(msg, field="delay")
+        if seconds > MAX_DELAY_SECONDS:
+            msg = f"Snooze: delay must be at most ten years, got {delay!r}"
             raise InvalidCall(msg, field="delay")
         super().__init__(f"snooze for {seconds} s")
         self.delay = float(seconds)

@@ -96,11 +96,14 @@ class Refused(Struct, frozen=True):
     retry_at: float | None = None
 
 
+_WAKE: tuple[Effect, ...] = (Wake(),)
+
+
 def effects_of(record: Record) -> tuple[Effect, ...]:
     """Everything that a stored record owes to the outside, in the order in which it is carried out."""
     phase = record.phase
-    if phase is Phase.RUNNING and not record.previous and not record.outbox:
-        return ()
+    if not record.previous and not record.outbox and phase is not Phase.STOPPING:
+        return _WAKE if phase is Phase.WAITING else ()
     effects: list[Effect] = []
     if phase is Phase.STOPPING and record.holder is not None:
         effects.append(Signal(record.holder, "cancel"))

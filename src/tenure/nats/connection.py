@@ -15,7 +15,7 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import nats
@@ -72,7 +72,7 @@ class PubAck(msgspec.Struct, frozen=True):
 _puback = msgspec.json.Decoder(PubAck)
 
 
-class Ack(NamedTuple):
+class Ack(msgspec.Struct, frozen=True):
     """What the ack subject of a delivered message tells.
 
     Its consumer, its place in stream and consumer, its deliveries.
@@ -87,10 +87,10 @@ class Ack(NamedTuple):
 def parse_ack(reply: str) -> Ack | None:
     """Read ``$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>...``; None if it is none."""
     parts = reply.split(".")
-    if parts[:2] != ["$JS", "ACK"]:
-        return None
     at = 4 if len(parts) == 9 else 6  # noqa: PLR2004  (the older form has nine tokens)
     try:
+        if parts[0] != "$JS" or parts[1] != "ACK":
+            return None
         return Ack(parts[at - 1], int(parts[at]), int(parts[at + 1]), int(parts[at + 2]))
     except (IndexError, ValueError):
         return None
@@ -150,6 +150,9 @@ class Connection:
             await self._abandon()
             msg = f"cannot use the NATS URL {url!r}: {error}"
             raise ConfigError(msg) from error
+        except BaseException:  # whoever called has gone away
+            await self._abandon()
+            raise
         self._connected.set()
         try:
             self._inbox = self._nc.new_inbox()
@@ -191,6 +194,8 @@ class Connection:
             await self._nc.close()
         except OSError as error:  # it broke while it was being closed
             _log.debug("connection.abandoned", error=repr(error))
+        self._connected.clear()
+        await _call_all(self._on_disconnect)
 
     async def _abandon(self) -> None:
         try:
@@ -217,6 +222,11 @@ class Connection:
         return bool(self._nc.is_connected)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, for ever."""
+        return bool(self._nc.is_closed)
+
+    @property
     def raw(self) -> NatsClient:
         """The nats-py client, for the modules of this package."""
         return self._nc
@@ -231,7 +241,7 @@ class Connection:
         return lambda: self._on_reconnect.remove(callback)
 
     def on_disconnect(self, callback: Callback) -> Callable[[], None]:
-        """Call ``callback`` after each loss of the connection; returns a function that takes it off."""
+        """Call ``callback`` after each loss of the connection and after its close; returns a function that takes it off."""
         self._on_disconnect.append(callback)
         return lambda: self._on_disconnect.remove(callback)
 

@@ -117,6 +117,10 @@ class Runs:
         self.clock = clock
         self.conflicts: Callable[[str], None] = lambda _operation: None
 
+    def is_open(self) -> bool:
+        """Whether its connection was not closed yet."""
+        return not self._conn.is_closed
+
     def patience(self) -> Patience:
         """The time that a client call may take."""
         return Patience(self.clock, self._conn.config.patience_seconds)
@@ -305,11 +309,12 @@ class Runs:
         """
         changes = Changes(self, key, self._conn.config.reread_seconds)
         subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
-        off = self._conn.on_reconnect(changes.on_reconnect)
+        offs = [on(changes.look) for on in (self._conn.on_reconnect, self._conn.on_disconnect)]
         try:
             yield changes
         finally:
-            off()
+            for off in offs:
+                off()
             await self._conn.unsubscribe(subscription)
 
     async def follow_all(self, on_change: Callable[[str, Found], None]) -> Callable[[], Awaitable[None]]:
@@ -355,8 +360,8 @@ class Changes:
         except TenureError as error:
             self._queue.put_nowait(error)
 
-    def on_reconnect(self) -> None:
-        """Events may have been missed: read again."""
+    def look(self) -> None:
+        """Events may have been missed, or no more will come (the connection is closed): read again."""
         self._queue.put_nowait(None)
 
     async def next(self) -> Found:
@@ -372,7 +377,7 @@ class Changes:
             except TimeoutError:
                 item = None
             if item is None:
-                item = await self._runs.read(self._key, Patience(self._runs.clock))
+                item = await self._runs.read(self._key, Patience(self._runs.clock, alive=self._runs.is_open))
             if isinstance(item, TenureError):
                 raise item
             if item.revision > self._newest:

@@ -101,9 +101,15 @@ class Sessions:
             return 0
         raise Lost(ack.error.description)
 
-    async def read(self, session: str) -> SeenSession | None:
-        """The entry of a session, None if there is none. Raises Unavailable."""
-        found = await self._last(self._names.session(session))
+    async def read(self, session: str, patience: Patience | None = None) -> SeenSession | None:
+        """The entry of a session, None if there is none. Raises Unavailable: at once, or when ``patience`` is spent."""
+        while True:
+            try:
+                found = await self._last(self._names.session(session))
+                break
+            except Unavailable:
+                if patience is None or not await patience.pause():
+                    raise
         return None if found is None else SeenSession(decode_session(found[1]), found[0])
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> None:

@@ -21,6 +21,7 @@ from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.runs import NO_STREAM
 
 _INCARNATION = "tenure.incarnation"
+_NAME_IN_USE = 10058
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (runs.spec, work.spec, sessions.spec, blobs.spec)
 _FREE = frozenset({"name", "storage", "num_replicas"})
 _MUTABLE = frozenset(
@@ -62,10 +63,13 @@ async def ensure(
         if make is runs.spec:
             spec["metadata"] = {_INCARNATION: clock.new_id()}
         info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
-        if info is None:
-            info = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec) or {}
+        made = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec) if info is None else None
+        if made is not None:
+            info = made
             changes.append(Change(spec["name"], "created"))
         else:
+            # It was there; or another process that starts just now was quicker: then its incarnation is the bucket's.
+            info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or {"config": {}}
             changes.append(await _check(conn, spec, info["config"], replicas=replicas, migrate=migrate))
         if make is runs.spec:
             incarnation = (info["config"].get("metadata") or {}).get(_INCARNATION, "")
@@ -118,7 +122,7 @@ async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, 
         msg = f"JetStream does not answer {call}: {error}"
         raise Unavailable(msg) from error
     if isinstance(answer, ApiError):
-        if answer.err_code == NO_STREAM:
+        if answer.err_code in {NO_STREAM, _NAME_IN_USE}:
             return None
         msg = f"{call}: {answer.description}"
         raise ConfigError(msg)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from nats.aio.msg import Msg
 
-from tenure.core.errors import NewerSchema, Unavailable
+from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable
 from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
 from tenure.core.records import Record, decode
 from tenure.core.subjects import Names, WorkSubject
@@ -98,7 +98,8 @@ class Work:
         payload = head + data if len(data) <= self._conn.config.wake_limit_bytes else head
         headers = None
         if record.due - now > SHORT_DELAY:
-            at = datetime.fromtimestamp(record.due - TIMER_LEAD, UTC).isoformat()
+            due = min(record.due, now + MAX_DELAY_SECONDS)  # a backoff may name a year that no calendar has
+            at = datetime.fromtimestamp(due - TIMER_LEAD, UTC).isoformat()
             headers = {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": subject}
             subject = self._names.timer(record.key, record.run_id, record.attempt)
         while True:
@@ -114,25 +115,31 @@ class Work:
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
 
-    async def is_stored(self, record: Record) -> bool:
-        """Whether a wake-up or a timer of the record's run is stored: one or two look-ups by exact subject."""
+    async def is_stored(self, record: Record, patience: Patience) -> bool:
+        """Whether a wake-up or a timer of the record's run is stored: one or two look-ups by exact subject.
+
+        Raises Unavailable once patience is spent.
+        """
         task = record.task
         return await self._has(
-            self._names.work(task.queue, task.priority, record.key, record.run_id)
-        ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt))
+            self._names.work(task.queue, task.priority, record.key, record.run_id), patience
+        ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
 
-    async def _has(self, subject: str) -> bool:
-        try:
-            answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.work_stream}", {"last_by_subj": subject})
-        except (NotSent, Lost) as error:
-            msg = f"cannot look up {subject}: {error}"
-            raise Unavailable(msg) from error
-        if isinstance(answer, ApiError):
-            if answer.err_code == NO_MESSAGE:
-                return False
-            msg = f"cannot look up {subject}: {answer.description}"
-            raise Unavailable(msg)
-        return True
+    async def _has(self, subject: str, patience: Patience) -> bool:
+        while True:
+            try:
+                answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.work_stream}", {"last_by_subj": subject})
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if not isinstance(answer, ApiError):
+                    return True
+                if answer.err_code == NO_MESSAGE:
+                    return False
+                why = answer.description
+            if not await patience.pause():
+                msg = f"cannot look up {subject}: {why}"
+                raise Unavailable(msg)
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 
@@ -162,7 +169,7 @@ class Work:
 
     async def nak(self, reply: str, delay: float = 0.0) -> None:
         """Deliver it again after ``delay`` seconds."""
-        nanos = int(delay * 1_000_000_000)
+        nanos = int(min(delay, MAX_DELAY_SECONDS) * 1_000_000_000)
         await self._conn.publish(reply, b'-NAK {"delay": %d}' % nanos if nanos > 0 else b"-NAK")
 
     async def term(self, reply: str, reason: str) -> None:

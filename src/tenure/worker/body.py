@@ -65,8 +65,8 @@ async def run_body(  # noqa: PLR0917  (one call, each argument another thing)
         return Returned(_encode(value)) if context.stop_reason != "timeout" else Halted()
     except asyncio.CancelledError:
         if context.stop_reason is None:
-            if live.task is not None and live.task.cancelling():
-                raise  # not ours: the whole loop is being torn down
+            if live.abandoned or live.torn_down:
+                raise  # not the body's doing: the whole loop is being torn down
             return Raised(Failure(type="CancelledError", message="the body was cancelled from within"), final=False)
         return Halted()
     except Stopped as stopped:
@@ -101,7 +101,7 @@ async def _run_async(actor: Actor[..., ..., Any, Any], context: Context, live: L
         live.in_body = False
         if live.task is not None and live.task.cancelling():
             await _take_cancellation()
-            if context.stop_reason is not None:
+            if context.stop_reason is not None or not live.torn_down:
                 while live.task.cancelling():  # it was meant for the body; what follows must not be cut short
                     live.task.uncancel()
 

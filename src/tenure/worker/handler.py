@@ -98,6 +98,8 @@ class Handler:
     async def _run(self, live: Live, committed: Committed, lease: Lease, patience: Patience) -> None:
         record = committed.record
         context = self._context(live, record, committed.revision, lease)
+        if not lease.trusted:  # since the claim was sent: it may be another's already
+            live.tell("lease_lost")
         if committed.decision.effects:
             await self._stores.carry_out(committed, patience)
         metrics, actor = self._metrics, record.task.actor

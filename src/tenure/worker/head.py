@@ -157,7 +157,7 @@ class Head:
         closed: set[str] = set()
         drained: set[str] = set()
         for name in named - {command.session}:
-            seen = await self._stores.sessions.read(name)
+            seen = await self._stores.sessions.read(name, patience)
             if seen is not None and seen.session.closed is not None:
                 closed.add(name)
                 if seen.session.closed == "drain":

@@ -88,7 +88,7 @@ class Lease:
 
         No new body, and no write without bound, without it.
         """
-        return self._lost is None and self._clock.steady() < self._trusted_until
+        return self._lost is None and self._reason is None and self._clock.steady() < self._trusted_until
 
     @property
     def trusted_until_epoch(self) -> float:

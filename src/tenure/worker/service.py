@@ -211,6 +211,9 @@ class Worker:
 
     async def _serve(self) -> None:
         try:
+            if not self.lease.trusted:
+                self._lease = await self._open_lease()
+                self._lost.clear()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(pulling=not self._stopping.is_set())
                 tending = group.create_task(self._tend())
@@ -270,6 +273,7 @@ class Worker:
             return
         lease = self.lease
         lease.in_hand[delivery.reply] = self.stores.clock.steady()
+        live.owner = self._service
         live.task = self._spawn(self._handle(live, delivery, lease))
 
     async def _handle(self, live: Live, delivery: Delivery, lease: Lease) -> None:
@@ -319,6 +323,7 @@ class Worker:
 
     def _lease_lost(self, _why: str) -> None:
         self._call(self._lost.set)
+        self._call(self._changed.set)
 
     def _call(self, function: Any, *args: Any) -> None:
         if self._loop is not None:
@@ -354,17 +359,20 @@ class Worker:
         _log.info("drain.started", running=len(self.table))
         self._tell_all("drain")
         await self.puller.close()
-        if not await self._wait_empty(self.app.config.drain_seconds):
+        if not await self._wait_empty(self.app.config.drain_seconds, while_trusted=True):
+            if self._lost.is_set():  # what still runs may be another's already
+                self._tell_all("lease_lost")
             for live in self.table.all():
                 live.interrupt()
             await self._wait_empty(self._longest_grace())
-        self._abandon_rest()
+        if self._abandon_rest():
+            await self.lease.close("drain")  # hands their runs back; another `run` needs a new session
         _log.info("drain.ended")
 
     def _longest_grace(self) -> float:
         return max((live.grace for live in self.table.all()), default=0.0)
 
-    def _abandon_rest(self) -> None:
+    def _abandon_rest(self) -> bool:
         """Bodies that did not end.
 
         Their runs are handed back by closing the session, never while a body may still write [27].
@@ -375,11 +383,14 @@ class Worker:
         for live in rest:
             live.abandon()
             self.table.leave(live)
+        return bool(rest)
 
-    async def _wait_empty(self, seconds: float | None) -> bool:
+    async def _wait_empty(self, seconds: float | None, *, while_trusted: bool = False) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 while len(self.table):
+                    if while_trusted and self._lost.is_set():
+                        return False
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

@@ -30,6 +30,7 @@ class Live:
         "last_note",
         "note",
         "note_waits",
+        "owner",
         "reply",
         "run_id",
         "task",
@@ -43,6 +44,7 @@ class Live:
         self.reply = reply
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
+        self.owner: asyncio.Task[None] | None = None
         self.is_async = False
         self.in_body = False
         self.interrupted = False
@@ -55,6 +57,11 @@ class Live:
         self.last_note = 0.0
         self.note: Progress | None = None
         self.note_waits = False
+
+    @property
+    def torn_down(self) -> bool:
+        """Whether the service itself is being cancelled: the whole loop ends, and with it every task, this run's too."""
+        return self.owner is not None and (self.owner.done() or self.owner.cancelling() > 0)
 
     def tell_attempt(self, attempt: int, reason: StopReason) -> bool:
         """As ``tell``, for a stop signal.

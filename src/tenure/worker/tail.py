@@ -131,7 +131,7 @@ class Tail:
         try:
             result, blob = await self._payload(f"{context.run_id}.{context.attempt}.result", data, patience)
             outbox = await self._outbox(context, patience) if context.spawned else ()
-            successor = await self._successor(context, next_run_id, patience)
+            successor = await self._successor(context, next_run_id, patience) if context.rescheduled else None
         except InvalidCall as error:
             failure = Failure(type="InvalidCall", message=str(error))
             return await self._fail(holder, context, failure, patience, final=True)
