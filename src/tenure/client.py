@@ -6,7 +6,8 @@ Every change is a command decided by the core and stored by one CAS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,7 +20,6 @@ from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
 from tenure.core.subjects import encode_key
-from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, status_of
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Res = TypeVar("Res")
 _MANY = 128
 _STALE_SECONDS = 2.0
+_LATE_SECONDS = 2.0
+"""How long ``close`` waits for what cancelled callers left to be finished."""
 
 
 class Client:
@@ -45,6 +47,7 @@ class Client:
         self._url = url
         self._options = options
         self._stores: Stores | None = None
+        self._late: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
@@ -65,6 +68,10 @@ class Client:
     async def close(self) -> None:
         """Close the connection; closing twice is harmless."""
         stores, self._stores = self._stores, None
+        if self._late:
+            await asyncio.wait(self._late, timeout=_LATE_SECONDS)
+        for task in self._late:
+            task.cancel()
         if stores is not None:
             await stores.close()
 
@@ -200,29 +207,44 @@ class Client:
         def once(record: Record | None) -> bool:
             return record is not None and leaves_trace(record, command.run_id)
 
-        result = await runs.commit(command.key, command, at=NOTHING, once=once, patience=patience)
-        if isinstance(command, c.Submit) and isinstance(result, Declined) and not result.unsure:
-            lost = await self._lost_holder(result)
-            if lost is not None:
-                command = replace(command, lost=lost)
-                result = await runs.commit(command.key, command, at=result.found, once=once, patience=patience)
-        if isinstance(result, Committed):
-            await self._carry_out(result, patience)
+        try:
+            result = await runs.commit(command.key, command, at=NOTHING, once=once, patience=patience)
+            if isinstance(command, c.Submit) and isinstance(result, Declined) and not result.unsure:
+                lost = await self._lost_holder(result)
+                if lost is not None:
+                    command = replace(command, lost=lost)
+                    result = await runs.commit(command.key, command, at=result.found, once=once, patience=patience)
+            if isinstance(result, Declined):
+                return await self._declined(command, result, result_type)
             record = result.record
-            return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
-        return await self._declined(command, result, result_type)
+            await self._effected(self.stores.carry_out(result, patience), record.key, record.run_id)
+        except asyncio.CancelledError:
+            self._finish_later(command.key)
+            raise
+        return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
 
-    async def _carry_out(self, committed: Committed, patience: Patience) -> None:
+    async def _effected(self, effects: Awaitable[None], key: str, run_id: str) -> None:
         """Effects of a write that is stored for ever, whatever becomes of them.
 
         So their failure is never "nothing happened".
         """
         try:
-            await self.stores.carry_out(committed, patience)
+            await effects
         except Unavailable as error:
-            record = committed.record
-            msg = f"what was asked of {record.key!r} is stored, but takes effect late: {error}"
-            raise OutcomeUnknown(msg, key=record.key, run_id=record.run_id) from error
+            msg = f"what was asked of {key!r} is stored, but takes effect late: {error}"
+            raise OutcomeUnknown(msg, key=key, run_id=run_id) from error
+
+    def _finish_later(self, key: str) -> None:
+        """The caller is cancelled in the middle: nobody crashed, so nobody else would do what the record may now owe."""
+        if self._stores is not None:
+            task = asyncio.create_task(self._finish(self._stores, key))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    async def _finish(self, stores: Stores, key: str) -> None:
+        patience = stores.runs.patience()
+        with contextlib.suppress(TenureError):
+            await stores.complete(await stores.runs.read(key, patience), patience)
 
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
         record = result.found.record
@@ -232,7 +254,8 @@ class Client:
         why = result.refused.why
         about = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
-            await self.stores.complete(result.found, self.stores.runs.patience())
+            owed = self.stores.complete(result.found, self.stores.runs.patience())
+            await self._effected(owed, command.key, command.run_id)
             generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
         if why is Why.DIFFERS:
@@ -308,9 +331,14 @@ class Client:
             if found.record is None:
                 return Cancelled(outcome="not_found", key=key)
             pin = run_id or found.record.run_id
-            result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
+            try:
+                result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
+                if isinstance(result, Committed):
+                    await self._effected(self.stores.carry_out(result, patience), key, pin)
+            except asyncio.CancelledError:
+                self._finish_later(key)
+                raise
             if isinstance(result, Committed):
-                await self._carry_out(result, patience)
                 outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
                 return Cancelled(outcome=outcome, key=key, generation=result.record.generation, run_id=pin)  # type: ignore[arg-type]  # one of two
             record = result.found.record
@@ -324,7 +352,7 @@ class Client:
         if record is None:
             return Cancelled(outcome="not_found", key=key)
         if result.refused.why is Why.STOPPING:
-            await self.stores.complete(result.found, self.stores.runs.patience())
+            await self._effected(self.stores.complete(result.found, self.stores.runs.patience()), key, pin)
             return Cancelled(outcome="stopping", key=key, generation=record.generation, run_id=pin)
         mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
         return Cancelled(outcome="cancelled" if mine else "finished", key=key, generation=record.generation, run_id=pin)
@@ -335,15 +363,16 @@ class Client:
         A run that only waits is forgotten with its key and never starts; who waits for it gets RunSuperseded.
 
         False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another
-        key.
+        key, OutcomeUnknown if it may be purged and was submitted anew since.
         """
         encode_key(key)
-        result = await self.stores.runs.commit(key, c.Purge())
+        # After a write of unknown fate a record is the next life, not the one that was to be forgotten.
+        result = await self.stores.runs.commit(key, c.Purge(), once=lambda record: record is None)
         if isinstance(result, Committed):
             return True
         record = result.found.record
         if record is None:
-            return False
+            return result.unsure
         what = (
             "a body of it may still run" if result.refused.why is Why.LIVE else "it still owes something to another run"
         )

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, OutcomeUnknown, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tenure import App, Client, Context, RunCancelled
+from tenure.core import commands as c
+from tenure.core.records import encode
 from tenure.core.sessions import Session
 from tenure.nats.runs import Runs
-from tenure.nats.topology import ensure
 from tests.conftest import Workers
 from tests.proxy import Matches, Proxy
 from tests.support import FAST, wait_until
@@ -118,126 +119,6 @@ async def test_no_body_starts_under_a_session_that_has_lost_its_trust(
         await started.wait()
         assert await run.result(10) == "attempt 2"
     assert ran == [2]
-
-
-# -- bodies that end in ways of their own ------------------------------------------------------------------------------
-
-
-class Abort(BaseException):
-    """What no ``except Exception`` catches."""
-
-
-async def test_a_body_may_raise_whatever_there_is_and_it_is_a_failed_attempt(
-    app: App, client: Client, workers: Workers
-) -> None:
-    """A BaseException of its own, Stopped without having been told, a group of both, its own task's cancellation.
-
-    None of them may end the handling without an outcome: the run would be claimed again and again, each time uncounted.
-    """
-    once = Retry(max_attempts=1)
-    bodies: list[str] = []
-
-    @app.actor(retry=once)
-    async def ends(how: str) -> None:
-        bodies.append(how)
-        match how:
-            case "base":
-                raise Abort("enough")
-            case "stopped":
-                raise Stopped("says who")
-            case "group":
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(raising())
-            case "cancelled and awaiting":
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-                await asyncio.sleep(0)  # body: is cancelled here
-            case "cancelled and returning":
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-
-    @app.actor(retry=once)
-    def plain(how: str) -> None:
-        bodies.append(how)
-        raise Abort("enough") if how == "base" else Stopped("says who")
-
-    async def raising() -> None:
-        raise Abort("enough")
-
-    async with workers.run(app):
-        for how in ("base", "stopped", "group", "cancelled and awaiting"):
-            with pytest.raises(RunFailed):
-                await (await client.submit(ends.call(how))).result(1)
-        assert await (await client.submit(ends.call("cancelled and returning"))).result(1) is None
-        for how in ("base", "stopped"):
-            with pytest.raises(RunFailed):
-                await (await client.submit(plain.call(how))).result(1)
-    assert len(bodies) == 7
-
-
-async def test_a_group_that_stops_as_it_was_told_is_no_failure(app: App, client: Client, workers: Workers) -> None:
-    """Cancelled; two children of the body's task group see it by ``ctx.check``.
-
-    Stopped comes out in a group, of BaseExceptions.
-    """
-    started = asyncio.Event()
-
-    @app.actor(grace=5.0)
-    async def work(ctx: Context) -> None:
-        async def child() -> None:
-            while True:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0.01)  # body: between two looks
-                ctx.check()
-
-        started.set()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(child())
-            group.create_task(child())
-
-    async with workers.run(app) as running:
-        run = await client.submit(work.call(), key="k")
-        await started.wait()
-        running.worker.stop()
-        await running.task
-        assert running.worker.metrics.outcomes["work", "handed_back"] == 1
-        status = await run.status()
-        assert status is not None
-        assert status.failures == 0
-
-
-async def test_a_snooze_beyond_all_bounds_fails_the_attempt(app: App, client: Client, workers: Workers) -> None:
-    """A due time that no timer can name must be refused before it is stored.
-
-    The run would wait for it without a wake-up.
-    """
-
-    @app.actor(retry=None)
-    async def work() -> None:
-        raise Snooze(1e12)
-
-    async with workers.run(app):
-        with pytest.raises(RunFailed, match="ten years"):
-            await (await client.submit(work.call(), key="k")).result(1)
-
-
-async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client, workers: Workers) -> None:
-    """``ctx.stopping`` is first asked for in a thread, where no loop runs; then the run is cancelled."""
-    started = threading.Event()
-
-    @app.actor(retry=None)
-    def work(ctx: Context) -> None:
-        while not ctx.stopping.is_set():
-            started.set()
-
-    async with workers.run(app):
-        run = await client.submit(work.call(), key="k")
-        await wait_until(started.is_set, description="the body runs")
-        await run.cancel()
-        with pytest.raises(RunCancelled):
-            await run.result(2)
 
 
 # -- drain and lease ---------------------------------------------------------------------------------------------------
@@ -370,152 +251,42 @@ async def test_a_connection_that_is_given_up_is_closed() -> None:
             await ended.wait()
 
 
-# -- clients -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["submit", "replace", "cancel"])
-async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_wake_up(
-    how: str, app: App, proxy: Proxy, workers: Workers
-) -> None:
-    """The record is written, then the caller is cancelled (a timeout, a closed request) before the effect is.
-
-    Nobody crashed, so nobody repairs: the client itself must finish what it began.
-    """
-    started = asyncio.Event()
-
-    @app.actor
-    async def work(ctx: Context) -> str:
-        started.set()
-        if how == "cancel":
-            await asyncio.Event().wait()
-        return "ran"
-
-    async with app.connect(proxy.url) as client, workers.run(app):
-        if how == "cancel":
-            await client.submit(work.call(), key="k")
-            await started.wait()
-        subject = app.names.work_prefix if how != "cancel" else app.names.sessions_prefix + "stop."
-        lost = proxy.lose(lambda p: p.subject.startswith(subject))
-        if how == "submit":
-            caller = asyncio.create_task(client.submit(work.call(), key="k"))
-        elif how == "replace":
-            caller = asyncio.create_task(client.replace(work.call(), key="k"))
-        else:
-            caller = asyncio.create_task(client.cancel("k"))
-        await lost.done.wait()
-        caller.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        if how == "cancel":
-            with pytest.raises(RunCancelled):
-                await client.run("k").result(3)
-        else:
-            assert await client.run("k").result(3) == "ran"
-
-
-async def test_a_purge_of_unknown_fate_does_not_purge_the_next_life(app: App, client: Client, proxy: Proxy) -> None:
-    """The purge is applied, its answer lost; the key is submitted anew.
-
-    The repeat is refused, and must not be decided again.
-    """
-
-    @app.actor
-    async def work() -> None: ...
-
-    async with app.connect(proxy.url) as other:
-        run = await client.submit(work.call(), key="k")
-        await run.cancel()
-        lost = proxy.lose_answer(lambda p: p.subject == app.names.record("k") and p.says("KV-Operation: PURGE"))
-        purging = asyncio.create_task(other.purge("k"))
-        await lost.done.wait()
-        again = await client.submit(work.call(), key="k")
-        with pytest.raises(OutcomeUnknown):
-            await purging
-        status = await again.status()
-        assert status is not None
-        assert status.phase == "queued"
-
-
-async def test_a_purge_whose_answer_was_lost_says_that_it_purged(app: App, client: Client, proxy: Proxy) -> None:
-    """The repeat of a purge that was applied is refused; what it then reads is nothing, by its own doing."""
-
-    @app.actor
-    async def work() -> None: ...
-
-    async with app.connect(proxy.url) as other:
-        await (await client.submit(work.call(), key="k")).cancel()
-        proxy.lose_answer(lambda p: p.subject == app.names.record("k") and p.says("KV-Operation: PURGE"))
-        assert await other.purge("k") is True
-        assert await other.purge("k") is False
-
-
-async def test_a_submit_that_was_stored_never_says_that_nothing_happened(
-    namespace: str, nats_server: str, proxy: Proxy
-) -> None:
-    """The record is stored, its answer lost.
-
-    And after the repeat has found that out the server stays silent: not Unavailable.
-    """
-    app = App(namespace, config=replace(QUICK, patience_seconds=0.8))
-
-    @app.actor
-    async def work() -> None: ...
-
-    async with app.connect(proxy.url) as client:
-        proxy.lose_answer(record(app, "k", "waiting"))
-        proxy.lose(lambda p: f"STREAM.MSG.GET.{app.names.work_stream}" in p.subject, times=100)
-        with pytest.raises(OutcomeUnknown):
-            await client.submit(work.call(), key="k")
-
-
-async def test_whoever_waits_hears_that_the_client_is_closed(app: App, client: Client, workers: Workers) -> None:
-    """``result()`` without a timeout in one task, ``close`` in another: it must end, with an error."""
-
-    @app.actor
-    async def work() -> None: ...
-
-    async with app.connect(workers.url) as other:
-        run = await other.submit(work.call(), key="k")
-        waiting = asyncio.create_task(run.result())
-        watching = asyncio.create_task(anext(aiter(run.events())))
-        await watching
-        await wait_until(lambda: not waiting.done(), description="it waits")
-    async with asyncio.timeout(2):
-        with pytest.raises(Exception, match="closed"):
-            await waiting
-
-
-async def test_processes_that_start_at_once_on_a_new_server_all_succeed(app: App, client: Client) -> None:
-    """Each sees no stream and creates it, with an incarnation of its own.
-
-    One wins, the others take over what it made.
-    """
-    fresh = App(app.namespace + "-new", config=QUICK)
-    stores = client.stores
-    made = await asyncio.gather(*(ensure(stores.conn, fresh.names, stores.clock, fresh.config) for _ in range(8)))
-    assert len({topology.incarnation for topology in made}) == 1
-
-
 # -- reads whose answer gets lost ----------------------------------------------------------------------------------------
 
 
 async def test_a_look_up_whose_answer_is_lost_is_repeated(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ) -> None:
-    """One lost answer must not cost a wake-up the whole ack_wait (2 s here) while the session is trusted."""
-    times: list[float] = []
-    loop = asyncio.get_running_loop()
+    """The holder's session is read, the answer is lost: the wake-up must not be given up for ack_wait while trust lasts."""
+    dead = await held_by_a_session_that_is_closed(app, client)
+    async with behind.run(app) as running:
+        lost = proxy.lose_answer(lambda p: "STREAM.MSG.GET" in p.subject and p.says(app.names.session(dead)))
+        await wake(client, "k")
+        assert await client.run("k").result(5) == "attempt 2"
+        assert len(lost.hits) == 1
+        assert running.worker.metrics.errors["server"] == 0
 
-    @app.actor(retry=Retry(max_attempts=2, initial=0.01))
+
+async def held_by_a_session_that_is_closed(app: App, client: Client) -> str:
+    """A run ``k`` whose worker died after its claim: its session is closed, its wake-up gone."""
+
+    @app.actor
     async def work(ctx: Context) -> str:
-        times.append(loop.time())
-        if ctx.attempt == 1:
-            raise RuntimeError
-        return "ran"
+        return f"attempt {ctx.attempt}"
 
-    async with behind.run(app):
-        lost = proxy.lose_answer(lambda p: f"STREAM.MSG.GET.{app.names.work_stream}" in p.subject)
-        proxy.lose_answer(record(app, "k", "waiting"))
-        run = await client.submit(work.call(), key="k")
-        assert await run.result(10) == "ran"
-        assert not lost.hits or times[1] - times[0] < 1.5
+    stores = client.stores
+    run = await client.submit(work.call(), key="k")
+    await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})
+    session = Session(id=stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=1.0, started_at=client.now())
+    await stores.sessions.create(session, stores.runs.patience())
+    await stores.runs.commit("k", c.Claim(session=session.id, run_id=run.run_id, next_run_id=""))
+    await close_session(client, session.id)
+    return session.id
+
+
+async def wake(client: Client, key: str) -> None:
+    """Store one more wake-up of a key, as a repairer may at any time."""
+    found = await client.stores.runs.read(key)
+    assert found.record is not None
+    stores = client.stores
+    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())

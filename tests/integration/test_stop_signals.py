@@ -37,11 +37,11 @@ async def test_the_signal_to_an_evicted_body_neither_stops_nor_shields_the_next_
         try:
             await wait_until(lambda: len(attempts) == 2, description="attempt 2 starts")
             second = attempts[1]
-            assert second.stop_reason is None
+            assert not second.stop_reason
             out = await run.cancel(reason="enough")
             assert out.outcome == "stopping"
             await wait_until(lambda: second.stop_reason is not None, description="attempt 2 is told", timeout=1.0)
-            assert second.stop_reason == "cancel"
+            assert str(second.stop_reason) == "cancel"
             assert (await run.wait(5)).phase == "cancelled"
         finally:
             release.set()

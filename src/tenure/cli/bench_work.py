@@ -92,46 +92,38 @@ async def raw_limits(conn: Connection, plan: Plan, cpu: Callable[[], tuple[float
         answer = await conn.api(f"STREAM.CREATE.{name}", {"name": name, "storage": "file", **spec})
         if isinstance(answer, ApiError):
             raise TenureError(answer.description)
-    revisions = [0] * _IN_FLIGHT
+    revisions = [0] * _IN_FLIGHT  # each lane writes to a subject of its own
 
-    async def cas(index: int) -> None:
-        place = index % _IN_FLIGHT
-        revisions[place] = await _cas(conn, f"tenure-bench.cas.{place}", revisions[place])
+    async def cas(lane: int) -> None:
+        ack = await conn.put(f"tenure-bench.cas.{lane}", _RAW_PAYLOAD, {_EXPECT: str(revisions[lane])})
+        if ack.error is not None:
+            raise TenureError(ack.error.description)
+        revisions[lane] = ack.seq
+
+    async def run(lane: int) -> None:
+        for _ in range(each):
+            await cas(lane)
 
     async def publish(index: int) -> None:
         await conn.put(f"tenure-bench.publish.{index}", _RAW_PAYLOAD)
 
-    # A subject of its own for each lane in flight: number i is only taken up when some lane has finished, but maybe not lane i-100.
-    own = iter(range(_IN_FLIGHT))
-
-    async def lane() -> None:
-        place = next(own)
-        for _ in range(plan.raw // _IN_FLIGHT):
-            revisions[place] = await _cas(conn, f"tenure-bench.cas.{place}", revisions[place])
-
+    each = plan.raw // _IN_FLIGHT
     before = cpu()
     started = time.perf_counter()
-    await asyncio.gather(*(lane() for _ in range(_IN_FLIGHT)))
+    await asyncio.gather(*(run(lane) for lane in range(_IN_FLIGHT)))
     cas_seconds = time.perf_counter() - started
     after = cpu()
     publish_seconds = await in_flight(plan.raw, publish)
     sequential = await one_by_one(plan.sequential, lambda _: cas(0))
     for name in ("TENURE_BENCH_CAS", "TENURE_BENCH_PUBLISH"):
         await conn.api(f"STREAM.DELETE.{name}", {}, timeout=30.0)
-    per_thousand = 1000.0 / (plan.raw // _IN_FLIGHT * _IN_FLIGHT)
+    written = each * _IN_FLIGHT
     return {
-        "raw_cas_per_s": plan.raw / cas_seconds,
+        "raw_cas_per_s": written / cas_seconds,
         "raw_publish_per_s": plan.raw / publish_seconds,
         "raw_cas_p50_ms": percentile(sequential, 50),
-        "raw_cpu_s": (after[0] - before[0] + after[2] - before[2]) * per_thousand,
+        "raw_cpu_s": (after[0] - before[0] + after[2] - before[2]) * 1000.0 / written,
     }
-
-
-async def _cas(conn: Connection, subject: str, revision: int) -> int:
-    ack = await conn.put(subject, _RAW_PAYLOAD, {_EXPECT: str(revision)})
-    if ack.error is not None:
-        raise TenureError(ack.error.description)
-    return ack.seq
 
 
 # -- submit and drain ------------------------------------------------------------------------------------------------

@@ -11,10 +11,6 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
 
 
-MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
-"""Longest delay that may be asked for: ten years."""
-
-
 class TenureError(Exception):
     """Base of every error that Tenure raises."""
 
@@ -145,9 +141,6 @@ class Snooze(Exception):
             raise InvalidCall(msg, field="delay")
         if seconds > MAX_DELAY_SECONDS:
             msg = f"Snooze: delay must be at most ten years, got {seconds!r} seconds"
-            raise InvalidCall(msg, field="delay")
-        if seconds > MAX_DELAY_SECONDS:
-            msg = f"Snooze: delay must be at most ten years, got {delay!r}"
             raise InvalidCall(msg, field="delay")
         super().__init__(f"snooze for {seconds} s")
         self.delay = float(seconds)

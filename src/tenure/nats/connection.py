@@ -222,11 +222,6 @@ class Connection:
         return bool(self._nc.is_connected)
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it was closed, for ever."""
-        return bool(self._nc.is_closed)
-
-    @property
     def raw(self) -> NatsClient:
         """The nats-py client, for the modules of this package."""
         return self._nc

@@ -26,8 +26,9 @@ from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Record, decode, encode, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
+from tenure.nats.scan import STATE, scan
 
 WRONG_SEQUENCE = 10071
 IN_FLIGHT = 10164
@@ -35,7 +36,6 @@ NO_MESSAGE = 10037
 NO_STREAM = 10059
 MARKER_TTL_SECONDS = 3_600
 _EXPECT = "Nats-Expected-Last-Subject-Sequence"
-_STATE = "Tenure-State"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class Runs:
 
     def is_open(self) -> bool:
         """Whether its connection was not closed yet."""
-        return not self._conn.is_closed
+        return not self._conn.raw.is_closed
 
     def patience(self) -> Patience:
         """The time that a client call may take."""
@@ -241,63 +241,7 @@ class Runs:
 
         Raises Unavailable.
         """
-        inbox = self._conn.new_inbox()
-        name = "s" + inbox.rpartition(".")[2]
-        stream = self._names.runs_stream
-        arrived: asyncio.Queue[Msg] = asyncio.Queue()
-
-        async def received(msg: Msg) -> None:
-            arrived.put_nowait(msg)
-
-        config = {
-            "name": name,
-            "ack_policy": "none",
-            "deliver_policy": "last_per_subject",
-            "filter_subject": self._names.runs_prefix + "*",
-            "headers_only": True,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": 30_000_000_000,
-        }
-        subscription = await self._conn.subscribe(inbox, received)
-        try:
-            await self._call(
-                f"CONSUMER.CREATE.{stream}.{name}.{config['filter_subject']}", {"stream_name": stream, "config": config}
-            )
-            while await self._page(name, inbox, arrived, on_state, batch):
-                pass
-            await self._call(f"CONSUMER.DELETE.{stream}.{name}", {})
-        finally:
-            await self._conn.unsubscribe(subscription)
-
-    async def _page(
-        self, name: str, inbox: str, arrived: asyncio.Queue[Msg], on_state: Callable[[str, int, str], None], batch: int
-    ) -> bool:
-        """Fetch one batch; False once there are no more."""
-        pull = msgspec.json.encode({"batch": batch, "no_wait": True})
-        await self._conn.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._names.runs_stream}.{name}", pull, reply=inbox)
-        for _ in range(batch):
-            try:
-                async with asyncio.timeout(self._conn.config.request_timeout_seconds):
-                    msg = await arrived.get()
-            except TimeoutError as error:
-                text = "the server stopped answering in the middle of a scan"
-                raise Unavailable(text) from error
-            headers = msg.headers or {}
-            if "Status" in headers:
-                return False
-            ack = parse_ack(msg.reply)
-            if _STATE in headers and ack is not None:
-                on_state(decode_key(msg.subject[len(self._names.runs_prefix) :]), ack.stream_sequence, headers[_STATE])
-        return True
-
-    async def _call(self, call: str, body: dict[str, Any]) -> None:
-        try:
-            answer = await self._conn.api(call, body)
-        except (NotSent, Lost) as error:
-            raise Unavailable(str(error)) from error
-        if isinstance(answer, ApiError):
-            raise Unavailable(answer.description)
+        await scan(self._conn, self._names, on_state, batch)
 
     # -- follow ------------------------------------------------------------------------------------------------------
 
@@ -395,8 +339,8 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
         }
     ttl = ttl_of(record)
     if ttl is None:
-        return {_EXPECT: str(revision), _STATE: state_of(record)}
-    return {_EXPECT: str(revision), _STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
+        return {_EXPECT: str(revision), STATE: state_of(record)}
+    return {_EXPECT: str(revision), STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
 
 
 def _found(stored: _Stored) -> Found:

@@ -115,17 +115,17 @@ class Work:
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
 
-    async def is_stored(self, record: Record, patience: Patience) -> bool:
+    async def is_stored(self, record: Record, patience: Patience | None = None) -> bool:
         """Whether a wake-up or a timer of the record's run is stored: one or two look-ups by exact subject.
 
-        Raises Unavailable once patience is spent.
+        Raises Unavailable: at once, or when ``patience`` is spent.
         """
         task = record.task
         return await self._has(
             self._names.work(task.queue, task.priority, record.key, record.run_id), patience
         ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
 
-    async def _has(self, subject: str, patience: Patience) -> bool:
+    async def _has(self, subject: str, patience: Patience | None) -> bool:
         while True:
             try:
                 answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.work_stream}", {"last_by_subj": subject})
@@ -137,7 +137,7 @@ class Work:
                 if answer.err_code == NO_MESSAGE:
                     return False
                 why = answer.description
-            if not await patience.pause():
+            if patience is None or not await patience.pause():
                 msg = f"cannot look up {subject}: {why}"
                 raise Unavailable(msg)
 

@@ -204,10 +204,11 @@ class Handler:
             wait = max(0.01, result - self._stores.clock.now())
             live.timers.append(asyncio.get_running_loop().call_later(wait, self._overstayed, live))
             return
-        if result is None or not live.in_body:
+        if result is None:
             return
         actor = result.record.task.actor
-        self._table.evict(live)
+        if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
+            self._table.evict(live)
         self._count_stored(actor, result.decision.did.value, live.run_id)
         _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
         await self._stores.work.ack(live.reply)

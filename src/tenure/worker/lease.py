@@ -98,18 +98,25 @@ class Lease:
     async def open(self) -> None:
         """Start the thread and create the session. Raises Unavailable or ConfigError."""
         self._thread.start()
-        await _blocking(self._opened.wait)
+        try:
+            await _blocking(self._opened.wait)
+        except BaseException:
+            self._ask_to_close("given up while it was being opened")
+            raise
         if self._error is not None:
             raise self._error
 
     async def close(self, reason: str) -> None:
         """Close the session with ``reason`` (``drain``: every body has ended) and end the thread."""
+        self._ask_to_close(reason)
+        await _blocking(self._thread.join)
+
+    def _ask_to_close(self, reason: str) -> None:
         self._reason = reason
         loop, closing = self._loop, self._closing
-        if loop is not None and closing is not None:
+        if loop is not None and closing is not None:  # else the thread finds the reason when it comes to its loop
             with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
                 loop.call_soon_threadsafe(closing.set)
-        await _blocking(self._thread.join)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -126,6 +133,8 @@ class Lease:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
+        if self._reason is not None:
+            return
         conn = await Connection.open(self._url, self._config, name=f"tenure-lease-{self.id}", **self._options)
         try:
             sessions = Sessions(conn, self._names)

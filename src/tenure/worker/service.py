@@ -29,6 +29,7 @@ from tenure.worker.handler import Handler
 from tenure.worker.lease import Lease
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
+from tenure.worker.waits import finish, first_of, until
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -103,7 +104,7 @@ class Worker:
         if self._service is not None and not self._service.done():
             self.stop()
             with contextlib.suppress(Exception):  # ``run`` raises it
-                await _finish(self._service)
+                await finish(self._service)
         lease, self._lease = self._lease, None
         if lease is not None:
             await lease.close("drain")
@@ -175,7 +176,7 @@ class Worker:
             await asyncio.shield(service)
         except asyncio.CancelledError:
             self.stop()
-            await _finish(service)
+            await finish(service)
             raise
 
     async def run_until_idle(self) -> None:
@@ -189,7 +190,7 @@ class Worker:
                 await asyncio.wait([service], timeout=_IDLE_LOOK_SECONDS)
         finally:
             self.stop()
-            await _finish(service)
+            await finish(service)
         await service
 
     async def _idle(self) -> bool:
@@ -198,10 +199,7 @@ class Worker:
     # -- the service -------------------------------------------------------------------------------------------------
 
     def _start(self) -> asyncio.Task[None]:
-        """One service at a time.
-
-        Two would pull everything twice, and the first to end would close the other's lanes.
-        """
+        """One service at a time: two would pull everything twice, and the first to end would close the other's lanes."""
         if self._service is not None and not self._service.done():
             msg = "the worker already runs: stop it first, or make a second worker"
             raise TenureError(msg)
@@ -212,13 +210,14 @@ class Worker:
     async def _serve(self) -> None:
         try:
             if not self.lease.trusted:
+                await self.lease.close("lease_lost")
                 self._lease = await self._open_lease()
                 self._lost.clear()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(pulling=not self._stopping.is_set())
                 tending = group.create_task(self._tend())
                 while not self._stopping.is_set():
-                    await _first_of(self._stopping, self._lost)
+                    await first_of(self._stopping, self._lost)
                     if self._lost.is_set() and not self._stopping.is_set():
                         await self._renew_session()
                 tending.cancel()
@@ -337,7 +336,7 @@ class Worker:
         await self.puller.close()
         for live in self.table.all():
             live.interrupt()
-        await self._wait_empty(self._longest_grace())
+        await until(self._empty, self._changed, self._longest_grace())
         self._abandon_rest()
         await self.lease.close("lease_lost")
         self._lost.clear()
@@ -349,7 +348,7 @@ class Worker:
             except Unavailable as error:
                 _log.warning("session.not_opened", error=str(error))
                 await self.puller.close()
-                await _first_of(self._stopping, timeout=1.0)
+                await first_of(self._stopping, timeout=1.0)
             else:
                 return
 
@@ -359,24 +358,26 @@ class Worker:
         _log.info("drain.started", running=len(self.table))
         self._tell_all("drain")
         await self.puller.close()
-        if not await self._wait_empty(self.app.config.drain_seconds, while_trusted=True):
+        seconds = self.app.config.drain_seconds
+        await until(lambda: self._empty() or self._lost.is_set(), self._changed, seconds)
+        if not self._empty():
             if self._lost.is_set():  # what still runs may be another's already
                 self._tell_all("lease_lost")
             for live in self.table.all():
                 live.interrupt()
-            await self._wait_empty(self._longest_grace())
+            await until(self._empty, self._changed, self._longest_grace())
         if self._abandon_rest():
             await self.lease.close("drain")  # hands their runs back; another `run` needs a new session
         _log.info("drain.ended")
+
+    def _empty(self) -> bool:
+        return not len(self.table)
 
     def _longest_grace(self) -> float:
         return max((live.grace for live in self.table.all()), default=0.0)
 
     def _abandon_rest(self) -> bool:
-        """Bodies that did not end.
-
-        Their runs are handed back by closing the session, never while a body may still write [27].
-        """
+        """Bodies that did not end: closing the session hands their runs back, never while a body may still write [27]."""
         rest = [*self.table.all(), *self.table.stuck]
         if rest:
             _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
@@ -384,18 +385,6 @@ class Worker:
             live.abandon()
             self.table.leave(live)
         return bool(rest)
-
-    async def _wait_empty(self, seconds: float | None, *, while_trusted: bool = False) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                while len(self.table):
-                    if while_trusted and self._lost.is_set():
-                        return False
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     # -- health ------------------------------------------------------------------------------------------------------
 
@@ -408,21 +397,3 @@ class Worker:
             return "the session is not trusted"
         deaf = self._puller.deaf
         return f"the server was not heard on {', '.join(deaf)}" if deaf else ""
-
-
-async def _finish(service: asyncio.Task[None]) -> None:
-    """Wait for the drain, also if we are cancelled again meanwhile: the third time is the caller's own doing."""
-    for _ in range(2):
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(service)
-            return
-    service.cancel()
-
-
-async def _first_of(*events: asyncio.Event, timeout: float | None = None) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

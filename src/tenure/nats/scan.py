@@ -1,0 +1,91 @@
+"""A look at every record by its header alone: what ``tenure ls`` shows and what a sweep looks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.core.errors import InvalidCall, Unavailable
+from tenure.core.subjects import Names, decode_key
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+
+OnState = Callable[[str, int, str], None]
+STATE = "Tenure-State"
+"""Header of a record that says what ``records.state_of`` says."""
+
+_INACTIVE_SECONDS = 30
+
+
+async def scan(conn: Connection, names: Names, on_state: OnState, batch: int) -> None:
+    """Call ``on_state(key, revision, state)`` for every record; see ``Runs.scan``."""
+    inbox = conn.new_inbox()
+    name = "s" + inbox.rpartition(".")[2]
+    stream = names.runs_stream
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def received(msg: Msg) -> None:
+        arrived.put_nowait(msg)
+
+    config = {
+        "name": name,
+        "ack_policy": "none",
+        "deliver_policy": "last_per_subject",
+        "filter_subject": names.runs_prefix + "*",
+        "headers_only": True,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _INACTIVE_SECONDS * 1_000_000_000,
+    }
+    pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+    subscription = await conn.subscribe(inbox, received)
+    try:
+        await _call(
+            conn, f"CONSUMER.CREATE.{stream}.{name}.{names.runs_prefix}*", {"stream_name": stream, "config": config}
+        )
+        more = True
+        while more:
+            await conn.publish(pull, msgspec.json.encode({"batch": batch, "no_wait": True}), reply=inbox)
+            more = await _page(conn, names, arrived, on_state, batch)
+        await _call(conn, f"CONSUMER.DELETE.{stream}.{name}", {})
+    finally:
+        await conn.unsubscribe(subscription)
+
+
+async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_state: OnState, batch: int) -> bool:
+    """Take one batch; False once there are no more."""
+    for _ in range(batch):
+        try:
+            async with asyncio.timeout(conn.config.request_timeout_seconds):
+                msg = await arrived.get()
+        except TimeoutError as error:
+            text = "the server stopped answering in the middle of a scan"
+            raise Unavailable(text) from error
+        headers = msg.headers or {}
+        if "Status" in headers:
+            return False
+        ack = parse_ack(msg.reply)
+        key = _key(msg.subject[len(names.runs_prefix) :])
+        if STATE in headers and ack is not None and key is not None:
+            on_state(key, ack.stream_sequence, headers[STATE])
+    return True
+
+
+def _key(token: str) -> str | None:
+    """The key of a record, None for what no Tenure can have stored: one foreign entry must not hide all others."""
+    try:
+        return decode_key(token)
+    except (ValueError, InvalidCall):
+        return None
+
+
+async def _call(conn: Connection, call: str, body: dict[str, Any]) -> None:
+    try:
+        answer = await conn.api(call, body)
+    except (NotSent, Lost) as error:
+        raise Unavailable(str(error)) from error
+    if isinstance(answer, ApiError):
+        raise Unavailable(answer.description)

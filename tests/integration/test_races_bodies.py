@@ -1,0 +1,131 @@
+"""Bodies that end in ways of their own: whatever they do, the run gets its outcome, once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from tenure import App, Client, Context, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tests.conftest import Workers
+from tests.support import wait_until
+
+
+class Abort(BaseException):
+    """What no ``except Exception`` catches."""
+
+
+async def test_a_body_may_raise_whatever_there_is_and_it_is_a_failed_attempt(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """A BaseException of its own, Stopped without having been told, a group of both, its own task's cancellation.
+
+    None of them may end the handling without an outcome: the run would be claimed again and again, each time uncounted.
+    """
+    once = Retry(max_attempts=1)
+    bodies: list[str] = []
+
+    @app.actor(retry=once)
+    async def ends(how: str) -> None:
+        bodies.append(how)
+        match how:
+            case "base":
+                raise Abort("enough")
+            case "stopped":
+                raise Stopped("says who")
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(raising())
+            case "cancelled and awaiting":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)  # body: is cancelled here
+            case "cancelled and returning":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+
+    @app.actor(retry=once)
+    def plain(how: str) -> None:
+        bodies.append(how)
+        raise Abort("enough") if how == "base" else Stopped("says who")
+
+    async def raising() -> None:
+        raise Abort("enough")
+
+    async with workers.run(app):
+        for how in ("base", "stopped", "group", "cancelled and awaiting"):
+            with pytest.raises(RunFailed):
+                await (await client.submit(ends.call(how))).result(1)
+        run = await client.submit(ends.call("cancelled and returning"))
+        assert (await run.wait(1)).phase == "succeeded"
+        for how in ("base", "stopped"):
+            with pytest.raises(RunFailed):
+                await (await client.submit(plain.call(how))).result(1)
+    assert len(bodies) == 7
+
+
+async def test_a_group_that_stops_as_it_was_told_is_no_failure(app: App, client: Client, workers: Workers) -> None:
+    """Cancelled; two children of the body's task group see it by ``ctx.check``.
+
+    Stopped comes out in a group, of BaseExceptions.
+    """
+    started = asyncio.Event()
+
+    @app.actor(grace=5.0)
+    async def work(ctx: Context) -> None:
+        async def child() -> None:
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)  # body: between two looks
+                ctx.check()
+
+        started.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+            group.create_task(child())
+
+    async with workers.run(app) as running:
+        run = await client.submit(work.call(), key="k")
+        await started.wait()
+        running.worker.stop()
+        await running.task
+        assert running.worker.metrics.outcomes["work", "handed_back"] == 1
+        status = await run.status()
+        assert status is not None
+        assert status.failures == 0
+
+
+async def test_a_snooze_beyond_all_bounds_fails_the_attempt(app: App, client: Client, workers: Workers) -> None:
+    """A due time that no timer can name must be refused before it is stored.
+
+    The run would wait for it without a wake-up.
+    """
+
+    @app.actor(retry=None)
+    async def work() -> None:
+        raise Snooze(1e12)
+
+    async with workers.run(app):
+        with pytest.raises(RunFailed, match="ten years"):
+            await (await client.submit(work.call(), key="k")).result(1)
+
+
+async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client, workers: Workers) -> None:
+    """``ctx.stopping`` is first asked for in a thread, where no loop runs; then the run is cancelled."""
+    started = threading.Event()
+
+    @app.actor(retry=None)
+    def work(ctx: Context) -> None:
+        while not ctx.stopping.is_set():
+            started.set()
+
+    async with workers.run(app):
+        run = await client.submit(work.call(), key="k")
+        await wait_until(started.is_set, description="the body runs")
+        await run.cancel()
+        with pytest.raises(RunCancelled):
+            await run.result(2)

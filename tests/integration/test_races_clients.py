@@ -1,0 +1,174 @@
+"""Interleavings on the client's side: callers that go away in the middle, answers that get lost, processes that start at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client, Context, OutcomeUnknown, RunCancelled, Unavailable
+from tenure.core.sessions import Session
+from tenure.nats.topology import ensure
+from tests.conftest import Workers
+from tests.proxy import Matches, Proxy
+from tests.support import FAST
+
+QUICK = replace(FAST, request_timeout_seconds=0.3)
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    return App(namespace, config=QUICK)
+
+
+@pytest.fixture
+async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
+    async with Proxy(nats_server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(proxy: Proxy) -> Workers:
+    """Workers behind the proxy."""
+    return Workers(proxy.url)
+
+
+def record(app: App, key: str, state: str) -> Matches:
+    """Writes of ``key``'s record that put it into phase ``state``."""
+    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
+
+
+async def close_session(client: Client, session: str) -> None:
+    """What a supervisor does to a session that it saw unchanged for a ttl."""
+    while True:
+        seen = await client.stores.sessions.read(session)
+        assert seen is not None
+        closed: Session = replace(seen.session, closed="expired")
+        if await client.stores.sessions.write(closed, seen.revision):
+            return
+
+
+@pytest.mark.parametrize("how", ["submit", "replace", "cancel"])
+async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_wake_up(
+    how: str, app: App, proxy: Proxy, workers: Workers
+) -> None:
+    """The record is written, then the caller is cancelled (a timeout, a closed request) before the effect is.
+
+    Nobody crashed, so nobody repairs: the client itself must finish what it began.
+    """
+    started = asyncio.Event()
+
+    @app.actor
+    async def work(ctx: Context) -> str:
+        started.set()
+        if how == "cancel":
+            await asyncio.Event().wait()
+        return "ran"
+
+    async with app.connect(proxy.url) as client, workers.run(app):
+        if how == "cancel":
+            await client.submit(work.call(), key="k")
+            await started.wait()
+        subject = app.names.work_prefix if how != "cancel" else app.names.sessions_prefix + "stop."
+        lost = proxy.lose(lambda p: p.subject.startswith(subject))
+        calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+            "submit": lambda: client.submit(work.call(), key="k"),
+            "replace": lambda: client.replace(work.call(), key="k"),
+            "cancel": lambda: client.cancel("k"),
+        }
+        caller = asyncio.create_task(calls[how]())
+        await lost.done.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        if how == "cancel":
+            with pytest.raises(RunCancelled):
+                await client.run("k").result(3)
+        else:
+            assert await client.run("k").result(3) == "ran"
+
+
+async def test_a_purge_of_unknown_fate_does_not_purge_the_next_life(app: App, client: Client, proxy: Proxy) -> None:
+    """The purge is applied, its answer lost; the key is submitted anew.
+
+    The repeat is refused, and must not be decided again.
+    """
+
+    @app.actor
+    async def work() -> None: ...
+
+    async with app.connect(proxy.url) as other:
+        run = await client.submit(work.call(), key="k")
+        await run.cancel()
+        lost = proxy.lose_answer(lambda p: p.subject == app.names.record("k") and p.says("KV-Operation: PURGE"))
+        purging = asyncio.create_task(other.purge("k"))
+        await lost.done.wait()
+        again = await client.submit(work.call(), key="k")
+        with pytest.raises(OutcomeUnknown):
+            await purging
+        status = await again.status()
+        assert status is not None
+        assert status.phase == "queued"
+
+
+async def test_a_purge_whose_answer_was_lost_says_that_it_purged(app: App, client: Client, proxy: Proxy) -> None:
+    """The repeat of a purge that was applied is refused; what it then reads is nothing, by its own doing."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    async with app.connect(proxy.url) as other:
+        await (await client.submit(work.call(), key="k")).cancel()
+        proxy.lose_answer(lambda p: p.subject == app.names.record("k") and p.says("KV-Operation: PURGE"))
+        assert await other.purge("k") is True
+        assert await other.purge("k") is False
+
+
+async def test_a_submit_that_was_stored_never_says_that_nothing_happened(
+    namespace: str, nats_server: str, proxy: Proxy
+) -> None:
+    """The record is stored, its answer lost.
+
+    And after the repeat has found that out the server stays silent: not Unavailable.
+    """
+    app = App(namespace, config=replace(QUICK, patience_seconds=0.8))
+
+    @app.actor
+    async def work() -> None: ...
+
+    async with app.connect(proxy.url) as client:
+        proxy.lose_answer(record(app, "k", "waiting"))
+        proxy.lose(lambda p: f"STREAM.MSG.GET.{app.names.work_stream}" in p.subject, times=100)
+        with pytest.raises(OutcomeUnknown):
+            await client.submit(work.call(), key="k")
+
+
+async def test_whoever_waits_hears_that_the_client_is_closed(app: App, client: Client, workers: Workers) -> None:
+    """``result()`` without a timeout in one task, ``close`` in another: it must end, with an error."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    async with app.connect(workers.url) as other:
+        run = await other.submit(work.call(), key="k")
+        waiting = asyncio.create_task(run.result())
+        async for _ in run.events():
+            break
+        assert not waiting.done()
+    async with asyncio.timeout(2):
+        with pytest.raises(Unavailable):
+            await waiting
+
+
+async def test_processes_that_start_at_once_on_a_new_server_all_succeed(app: App, client: Client) -> None:
+    """Each sees no stream and creates it, with an incarnation of its own.
+
+    One wins, the others take over what it made.
+    """
+    fresh = App(app.namespace + "-new", config=QUICK)
+    stores = client.stores
+    made = await asyncio.gather(*(ensure(stores.conn, fresh.names, stores.clock, fresh.config) for _ in range(8)))
+    assert len({topology.incarnation for topology in made}) == 1
