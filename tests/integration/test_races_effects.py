@@ -107,7 +107,7 @@ async def test_a_body_that_ends_while_it_is_evicted_leaves_its_retry_awake(
         assert await run.result(5) == "attempt 2"
         await wait_until(lambda: metrics.outcomes["deaf", "succeeded"], description="counted")
         assert metrics.fenced["deaf"] == 1
-        assert metrics.outcomes["deaf", "retried"] == 1
+        await wait_until(lambda: metrics.outcomes["deaf", "retried"] == 1, description="so is the eviction")
         await wait_until(lambda: not len(running.worker.table), description="nothing is in hand")
 
         async def idle() -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tenure.context import Context
-from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
 from tenure.core.records import Failure, Record
@@ -101,7 +101,10 @@ class Handler:
         if not lease.trusted:  # since the claim was sent: it may be another's already
             live.tell("lease_lost")
         if committed.decision.effects:
-            await self._stores.carry_out(committed, patience)
+            try:
+                await self._stores.carry_out(committed, patience)
+            except NewerSchema as error:  # an old debt to another key: still owed, and no reason not to run
+                _log.error("record.newer", key=live.key, run_id=live.run_id, error=str(error))
         metrics, actor = self._metrics, record.task.actor
         metrics.in_progress[actor] += 1
         started = self._stores.clock.steady()

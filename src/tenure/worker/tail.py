@@ -72,7 +72,11 @@ class Tail:
 
         Take its own entry out, so that whoever waits for it may start [20].
         """
-        result = await self._stores.runs.commit(key, c.Confirm(holder=holder), patience=patience)
+
+        def mine(record: Record) -> bool:
+            return not _displaced(record, holder)
+
+        result = await self._stores.runs.commit(key, c.Confirm(holder=holder), mine=mine, patience=patience)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
 
@@ -81,10 +85,15 @@ class Tail:
 
         What was stored, or when to try again (epoch seconds), or None: not the holder.
         """
-        command = c.Evict(
-            holder=holder_of(context), next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random()
-        )
-        result = await self._stores.runs.commit(context.key, command, patience=patience)
+        holder = holder_of(context)
+        command = c.Evict(holder=holder, next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random())
+
+        def mine(record: Record) -> bool:
+            """Displaced under its own run, or with that run's end: only an eviction does this."""
+            ended = record.last is not None and record.last.run_id == holder.run_id
+            return _displaced(record, holder) and (ended or record.run_id == holder.run_id)
+
+        result = await self._stores.runs.commit(context.key, command, mine=mine, patience=patience)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
             return result
@@ -173,6 +182,10 @@ class Tail:
             return c.Successor(due=asked.due)
         args, blob = await self._payload(f"{run_id}.args", asked.call.args, patience)
         return c.Successor(due=asked.due, task=replace(asked.call.task, args=args, blob=blob))
+
+
+def _displaced(record: Record, holder: Holder) -> bool:
+    return any(entry.holder() == holder for entry in record.previous)
 
 
 def holder_of(context: Context) -> Holder:
