@@ -20,6 +20,7 @@ from tenure.core.errors import (
     Stopped,
     TenureError,
     Unavailable,
+    UnreadableRecord,
 )
 from tenure.run import Run
 from tenure.status import Cancelled, Event, Status
@@ -52,6 +53,7 @@ __all__ = [
     "Stopped",
     "TenureError",
     "Unavailable",
+    "UnreadableRecord",
     "__version__",
     "current",
 ]

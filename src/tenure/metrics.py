@@ -30,6 +30,7 @@ HEAD_OUTCOMES = (
     "busy",
     "unknown_actor",
     "newer_schema",
+    "unreadable",
     "foreign",
 )
 TAIL_OUTCOMES = ("succeeded", "rescheduled", "retried", "failed", "snoozed", "handed_back", "cancelled")

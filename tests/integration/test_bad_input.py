@@ -313,17 +313,6 @@ async def test_a_newer_record_is_left_alone_and_stops_nobody_else(
     assert bodies.count("k") == 1
 
 
-async def test_a_record_that_is_no_record_ends_nothing_but_its_own_handling(app: App, client: Client, workers: Workers):
-    """Somebody wrote garbage over a record: its wake-ups come to nothing, the worker goes on with others."""
-    register(app)
-    await client.stores.conn.put(app.names.record("k"), b"\xff garbage")
-    await client.stores.conn.put(app.names.work("default", "normal", "k", "01JRUN"), b"")
-    async with workers.run(app) as running:
-        await wait_until(lambda: running.worker.metrics.errors["handler"] >= 1, description="counted")
-        await is_well(client)
-        assert not running.worker.why_not_ready
-
-
 async def test_a_result_that_does_not_fit_its_annotation_is_an_error_of_the_reader(
     app: App, client: Client, workers: Workers
 ):

@@ -17,6 +17,7 @@ from tenure.core.errors import (
     RunSuperseded,
     TenureError,
     Unavailable,
+    UnreadableRecord,
 )
 
 
@@ -36,7 +37,7 @@ class NotFound(TenureError):
 
 _BY_KIND: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
     ((RunFailed, RunCancelled, RunSuperseded, KeyIsLive, KeyConflict), Exit.FAILED),
-    ((ConfigError, InvalidCall, NewerSchema, NotFound), Exit.USAGE),
+    ((ConfigError, InvalidCall, NewerSchema, UnreadableRecord, NotFound), Exit.USAGE),
     ((Unavailable, OutcomeUnknown, TimeoutError), Exit.UNAVAILABLE),
     ((TenureError,), Exit.FAILED),
 )

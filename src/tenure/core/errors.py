@@ -59,6 +59,10 @@ class NewerSchema(TenureError):
         self.schema = schema
 
 
+class UnreadableRecord(TenureError):
+    """What the bucket holds for a key is no record: somebody else wrote there. A person must look; nothing was changed."""
+
+
 class _KeyError(TenureError):
     def __init__(self, message: str, *, key: str, generation: int, run_id: str) -> None:
         super().__init__(message)

@@ -7,6 +7,7 @@ start it afresh. What a forgotten pull still delivers is handled like any other 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -20,6 +21,8 @@ from tenure.nats.connection import Connection
 from tenure.nats.work import Delivery, Work
 from tenure.telemetry import get_logger
 
+_QUIET_SECONDS = 0.02
+_BURST_SECONDS = 2.0
 _log = get_logger("tenure.lane")
 _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "409", "503"
 
@@ -70,8 +73,18 @@ class Lane:
             off()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
+            await self._until_quiet()
             await self._conn.drain(subscription)  # what is already on its way is handed back, not left to ack_wait
         self.outstanding = self.wanted = 0
+
+    async def _until_quiet(self) -> None:
+        """Let a burst that was asked for arrive: what the server is about to send to nobody waits for ``ack_wait``."""
+        until = self._clock.steady() + _BURST_SECONDS
+        while self.outstanding and self._conn.is_connected:
+            now = self._clock.steady()
+            if now - self._heard_at >= _QUIET_SECONDS or now >= until:
+                return
+            await asyncio.sleep(_QUIET_SECONDS)
 
     @property
     def alive(self) -> bool:

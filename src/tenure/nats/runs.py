@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 
 from tenure.clock import Clock
 from tenure.core.commands import Command
-from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Record, decode, encode, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
@@ -271,7 +271,7 @@ class Runs:
         async def received(msg: Msg) -> None:
             try:
                 key, found = decode_key(msg.subject[len(prefix) :]), _event(msg)
-            except (NewerSchema, msgspec.DecodeError, ValueError):
+            except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
 
@@ -343,10 +343,18 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
     return {_EXPECT: str(revision), STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
 
 
+def _record(data: bytes) -> Record:
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        msg = f"the bucket holds what is no record of Tenure ({error}): {data[:80]!r}"
+        raise UnreadableRecord(msg) from error
+
+
 def _found(stored: _Stored) -> Found:
     if b"KV-Operation:" in stored.hdrs or b"Nats-Marker-Reason:" in stored.hdrs:
         return Found(None, stored.seq)
-    return Found(decode(stored.data), stored.seq)
+    return Found(_record(stored.data), stored.seq)
 
 
 def _event(msg: Msg) -> Found:
@@ -354,4 +362,4 @@ def _event(msg: Msg) -> Found:
     revision = int(headers.get("Nats-Sequence", "0"))
     if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
         return Found(None, revision)
-    return Found(decode(msg.data), revision)
+    return Found(_record(msg.data), revision)

@@ -87,6 +87,8 @@ class Handler:
                     _log.warning("actor.unknown", key=live.key, actor=actor)
                 elif outcome == "newer_schema":
                     _log.error("record.newer", key=live.key, run_id=live.run_id)
+                elif outcome == "unreadable":
+                    _log.error("record.unreadable", key=live.key, run_id=live.run_id)
                 await work.nak(
                     live.reply, look if delay is None else delay if outcome == "not_due" else min(look, delay)
                 )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenure.app import App
 from tenure.core import commands as c
-from tenure.core.errors import NewerSchema
+from tenure.core.errors import NewerSchema, UnreadableRecord
 from tenure.core.outcomes import Why
 from tenure.core.records import Phase, Record
 from tenure.core.transitions import transition
@@ -81,6 +81,8 @@ class Head:
                 if again is None:
                     return self._busy(result)
                 command, found = again, await self._stores.runs.read(key, patience)
+        except UnreadableRecord:
+            return Later("unreadable", "", self._stores.config.ack_wait_seconds)
         except NewerSchema:
             return Later("newer_schema", "", self._stores.config.ack_wait_seconds)
 
