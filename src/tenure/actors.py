@@ -19,7 +19,7 @@ from msgspec import Raw
 from msgspec.structs import replace as with_changes
 
 from tenure.context import Context
-from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError, InvalidCall
 from tenure.core.records import Overlap, Policy, Task
 from tenure.core.subjects import check_name, check_priority
 
@@ -55,6 +55,8 @@ class Retry:
             value = getattr(self, name)
             if not isinstance(value, int | float) or not low <= value < math.inf:
                 _bad_config(f"Retry: {name} must be a finite number >= {low:g}, got {value!r}")
+        if self.maximum > MAX_DELAY_SECONDS:
+            _bad_config(f"Retry: maximum must be at most ten years, got {self.maximum!r} seconds")
         if not isinstance(self.jitter, int | float) or not 0.0 <= self.jitter <= 1.0:
             _bad_config(f"Retry: jitter must be between 0 and 1, got {self.jitter!r}")
 
@@ -271,6 +273,8 @@ def _seconds(actor: str, name: str, value: Seconds, *, above: float | None = Non
         _bad_config(
             f"actor {actor}: {name} must be {'over' if above is not None else 'at least'} {low:g} seconds, got {value!r}"
         )
+    if number > MAX_DELAY_SECONDS:
+        _bad_config(f"actor {actor}: {name} must be at most ten years, got {value!r}")
     return float(number)
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tenure import App, Client, Context, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tenure import App, Client, ConfigError, Context, Retry, RunCancelled, RunFailed, Snooze, Stopped
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -112,6 +112,15 @@ async def test_a_snooze_beyond_all_bounds_fails_the_attempt(app: App, client: Cl
     async with workers.run(app):
         with pytest.raises(RunFailed, match="ten years"):
             await (await client.submit(work.call(), key="k")).result(1)
+
+
+@pytest.mark.parametrize("setting", ["retry", "every", "timeout", "grace", "result_ttl"])
+def test_a_time_that_no_timer_can_name_is_refused_when_the_actor_is_made(app: App, setting: str) -> None:
+    """1e15 seconds lie beyond every calendar: a run due then would be stored and never woken, nor could its status be read."""
+    with pytest.raises(ConfigError, match="ten years"):
+
+        @app.actor(**{setting: Retry(maximum=1e15) if setting == "retry" else 1e15})  # type: ignore[call-overload]  # one of five
+        async def work() -> None: ...
 
 
 async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client, workers: Workers) -> None:

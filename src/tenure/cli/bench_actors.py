@@ -16,7 +16,7 @@ import msgspec
 from tenure.actors import Actor
 from tenure.app import App
 from tenure.cli.bench_probe import Stamps
-from tenure.loops import run_loop
+from tenure.loops import run_loop, settle_collector
 
 STAMPS, COUNTS = "stamps", "counts.json"
 
@@ -80,4 +80,5 @@ async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> No
 
 
 if __name__ == "__main__":
+    settle_collector()  # as `tenure worker` does
     run_loop(_serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))

@@ -26,7 +26,7 @@ from tenure.cli import options as o
 from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app
 from tenure.cli.problems import Exit, complain, explain
-from tenure.loops import run_loop
+from tenure.loops import run_loop, settle_collector
 
 if TYPE_CHECKING:
     from tenure.worker import Worker
@@ -84,7 +84,9 @@ def worker(
         as_json=log_json,
         with_stdin=stop_with_stdin,
     )
-    return run_loop(_main(load_app(target), settings))
+    app = load_app(target)
+    settle_collector()
+    return run_loop(_main(app, settings))
 
 
 async def _main(app: App, settings: Settings) -> int:
