@@ -2,7 +2,7 @@
 
 Run one from the root of the project::
 
-    tenure dev actors.documents:app         # server, supervisor and worker in one terminal
+    tenure dev actors.documents:app         # server and worker in one terminal
     tenure worker actors.documents:app      # a worker alone, against $TENURE_NATS_URL
 
 * `actors.documents`: extract the text of real files page by page, then refine it in a second, spawned run.

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from tenure import App
+
 _LIMIT = 8 << 20
 _FETCH = b"PUB", b"HPUB"
 _DELIVER = b"MSG", b"HMSG"
@@ -261,3 +263,13 @@ def _publish(line: bytes, body: bytes) -> Publish:
     headers = int(parts[-2]) if operation.upper() == "HPUB" else 0
     words = parts[: -2 if headers else -1]
     return Publish(words[0], words[1] if len(words) > 1 else "", body[:headers], body[headers:-2])
+
+
+def record(app: App, key: str, state: str) -> Matches:
+    """Writes of ``key``'s record that put it into phase ``state``."""
+    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
+
+
+def wake_up(app: App, key: str) -> Matches:
+    """Wake-ups of ``key``."""
+    return lambda p: p.subject.startswith(app.names.work_prefix) and f".{key}." in p.subject

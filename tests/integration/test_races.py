@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +18,7 @@ from tenure.core.records import encode
 from tenure.core.sessions import Session
 from tenure.nats.runs import Runs
 from tests.conftest import Workers
-from tests.proxy import Matches, Proxy
+from tests.proxy import Proxy, record
 from tests.support import FAST, wait_until
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
@@ -28,23 +27,6 @@ QUICK = replace(FAST, request_timeout_seconds=0.3)
 @pytest.fixture
 def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
-
-
-@pytest.fixture
-async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def behind(proxy: Proxy) -> Workers:
-    """Workers behind the proxy."""
-    return Workers(proxy.url)
-
-
-def record(app: App, key: str, state: str) -> Matches:
-    """Writes of ``key``'s record that put it into phase ``state``."""
-    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
 
 
 async def close_session(client: Client, session: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from tenure import App, Client, Context, OutcomeUnknown, RunCancelled, Unavailab
 from tenure.core.sessions import Session
 from tenure.nats.topology import ensure
 from tests.conftest import Workers
-from tests.proxy import Matches, Proxy
+from tests.proxy import Proxy, record
 from tests.support import FAST
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
@@ -22,23 +22,6 @@ QUICK = replace(FAST, request_timeout_seconds=0.3)
 @pytest.fixture
 def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
-
-
-@pytest.fixture
-async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def behind(proxy: Proxy) -> Workers:
-    """Workers behind the proxy."""
-    return Workers(proxy.url)
-
-
-def record(app: App, key: str, state: str) -> Matches:
-    """Writes of ``key``'s record that put it into phase ``state``."""
-    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
 
 
 async def close_session(client: Client, session: str) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, OutcomeUnknown, Retry, Snooze, Unavailable
+from tenure import App, Client, OutcomeUnknown, Unavailable
 from tests.conftest import Workers
-from tests.proxy import Fault, Matches, Proxy
-from tests.support import FAST, wait_until
+from tests.counted import FAULTS, QUICK, Counted
+from tests.proxy import Fault, Proxy, record, wake_up
+from tests.support import wait_until
 
-QUICK = replace(FAST, request_timeout_seconds=0.3)
-"""An answer is missed soon."""
 HASTY = replace(QUICK, patience_seconds=0.8)
 """For clients that are to give up."""
 
@@ -24,57 +21,6 @@ HASTY = replace(QUICK, patience_seconds=0.8)
 @pytest.fixture
 def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
-
-
-@pytest.fixture
-async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server) as proxy:
-        yield proxy
-
-
-@dataclass
-class Behind(Workers):
-    """Workers behind a proxy."""
-
-    proxy: Proxy = field(kw_only=True)
-
-
-@pytest.fixture
-def behind(proxy: Proxy) -> Behind:
-    return Behind(proxy.url, proxy=proxy)
-
-
-def record(app: App, key: str, state: str) -> Matches:
-    """Writes of ``key``'s record that put it into phase ``state``."""
-    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
-
-
-def wake_up(app: App, key: str) -> Matches:
-    return lambda p: p.subject.startswith(app.names.work_prefix) and f".{key}." in p.subject
-
-
-class Counted:
-    """An actor that counts its bodies."""
-
-    def __init__(self, app: App, **options: Any) -> None:
-        self.bodies: list[tuple[int, int]] = []
-        self.failures: list[int] = []
-        options.setdefault("retry", Retry(max_attempts=3, initial=0.05))
-
-        @app.actor(name="counted", **options)
-        async def counted(ctx: Context, ends: str = "return") -> str:
-            self.bodies.append((ctx.generation, ctx.attempt))
-            self.failures.append(ctx.failures)
-            if ends in {"raise", "snooze"} and len(self.bodies) == 1:
-                raise RuntimeError if ends == "raise" else Snooze(0.01)
-            if ends == "stop":
-                await asyncio.Event().wait()
-            return f"by attempt {ctx.attempt}"
-
-        self.actor = counted
-
-
-FAULTS = ["lose_answer", "cut_answer", "hold", "lose"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

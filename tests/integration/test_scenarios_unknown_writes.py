@@ -8,20 +8,16 @@ Every write whose answer is lost, cut or late, through a proxy that does it to e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, Retry, Snooze
+from tenure import App, Client
 from tests.conftest import Workers
-from tests.proxy import Fault, Matches, Proxy, Publish
-from tests.support import FAST, wait_until
+from tests.counted import FAULTS, QUICK, Counted
+from tests.proxy import Fault, Matches, Proxy, Publish, record
+from tests.support import wait_until
 
-QUICK = replace(FAST, request_timeout_seconds=0.3)
-"""An answer is missed soon."""
 HASTY = replace(QUICK, patience_seconds=0.8)
 """For clients that are to give up."""
 
@@ -31,60 +27,9 @@ def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
 
 
-@pytest.fixture
-async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server) as proxy:
-        yield proxy
-
-
-@dataclass
-class Behind(Workers):
-    """Workers behind a proxy."""
-
-    proxy: Proxy = field(kw_only=True)
-
-
-@pytest.fixture
-def behind(proxy: Proxy) -> Behind:
-    return Behind(proxy.url, proxy=proxy)
-
-
-def record(app: App, key: str, state: str) -> Matches:
-    """Writes of ``key``'s record that put it into phase ``state``."""
-    return lambda p: p.subject == app.names.record(key) and p.says(f"Tenure-State: {state} ")
-
-
-def wake_up(app: App, key: str) -> Matches:
-    return lambda p: p.subject.startswith(app.names.work_prefix) and f".{key}." in p.subject
-
-
-class Counted:
-    """An actor that counts its bodies."""
-
-    def __init__(self, app: App, **options: Any) -> None:
-        self.bodies: list[tuple[int, int]] = []
-        self.failures: list[int] = []
-        options.setdefault("retry", Retry(max_attempts=3, initial=0.05))
-
-        @app.actor(name="counted", **options)
-        async def counted(ctx: Context, ends: str = "return") -> str:
-            self.bodies.append((ctx.generation, ctx.attempt))
-            self.failures.append(ctx.failures)
-            if ends in {"raise", "snooze"} and len(self.bodies) == 1:
-                raise RuntimeError if ends == "raise" else Snooze(0.01)
-            if ends == "stop":
-                await asyncio.Event().wait()
-            return f"by attempt {ctx.attempt}"
-
-        self.actor = counted
-
-
-FAULTS = ["lose_answer", "cut_answer", "hold", "lose"]
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_worker_recognises_its_own_claim_and_runs_once(
-    fault: str, app: App, client: Client, behind: Behind, proxy: Proxy
+    fault: str, app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Server committed the claim, worker never heard.
 
@@ -111,7 +56,9 @@ async def test_a_worker_recognises_its_own_claim_and_runs_once(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("ends", ["return", "raise", "snooze"])
-async def test_a_worker_recognises_its_own_outcome(fault: str, ends: str, app: App, client: Client, behind: Behind):
+async def test_a_worker_recognises_its_own_outcome(
+    fault: str, ends: str, app: App, client: Client, behind: Workers, proxy: Proxy
+):
     """Server stored the outcome, worker never heard: the refusal of its repeat is not "superseded".
 
     The wake-up of a retry follows although one is stored: that one is the message in hand, about to be acknowledged.
@@ -129,10 +76,10 @@ async def test_a_worker_recognises_its_own_outcome(fault: str, ends: str, app: A
         def outcome(publish: Publish) -> bool:
             return state_of(publish) and publish.says('"attempt":1')
 
-        planned: Fault = getattr(behind.proxy, fault)(outcome)
+        planned: Fault = getattr(proxy, fault)(outcome)
         run = await client.submit(counted.actor.call(ends), key="k")
         assert await run.result(timeout=10) == f"by attempt {bodies}"
-        await behind.proxy.release(planned)
+        await proxy.release(planned)
         metrics = running.worker.metrics
         await wait_until(lambda: metrics.outcomes["counted", "succeeded"] == 1, description="the outcome is counted")
     status = await run.status()
@@ -146,7 +93,7 @@ async def test_a_worker_recognises_its_own_outcome(fault: str, ends: str, app: A
 
 
 async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
-    app: App, client: Client, behind: Behind, proxy: Proxy
+    app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Generation 1's outcome is stored, its answer lost.
 
@@ -168,7 +115,7 @@ async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
 
 
 async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
-    app: App, client: Client, behind: Behind, proxy: Proxy
+    app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Outcome and successor are one write, whose answer is lost.
 
@@ -188,7 +135,7 @@ async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
 
 
 async def test_a_drained_worker_recognises_its_own_hand_back(
-    app: App, client: Client, behind: Behind, workers: Workers, proxy: Proxy
+    app: App, client: Client, behind: Workers, workers: Workers, proxy: Proxy
 ):
     """The hand-back is stored, its answer lost: the run waits, uncounted, and the next worker runs it."""
     app.config = replace(QUICK, drain_seconds=0.05)
@@ -210,7 +157,7 @@ async def test_a_drained_worker_recognises_its_own_hand_back(
 
 
 async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
-    app: App, client: Client, behind: Behind, proxy: Proxy
+    app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """The one confirm of a superseded body is lost on its way.
 
@@ -237,7 +184,7 @@ def session_write(app: App) -> Matches:
 @pytest.mark.parametrize("fault", ["lose_answer", "cut_answer", "lose"])
 @pytest.mark.parametrize("which", ["create", "renewal"])
 async def test_a_session_survives_lost_answers_to_its_own_writes(
-    fault: str, which: str, app: App, client: Client, behind: Behind
+    fault: str, which: str, app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """The next renewal is refused by the one whose answer was lost.
 
@@ -246,7 +193,7 @@ async def test_a_session_survives_lost_answers_to_its_own_writes(
     if which == "renewal":  # an answer that is missed late still leaves time for a second try within the ttl
         app.config = replace(QUICK, session_ttl_seconds=1.5, request_timeout_seconds=1.2)
     counted = Counted(app)
-    plan = getattr(behind.proxy, fault)
+    plan = getattr(proxy, fault)
     planned: Fault | None = plan(session_write(app)) if which == "create" else None
     async with behind.run(app) as running:
         session = running.worker.lease.id

@@ -26,7 +26,6 @@ class BenchApp(NamedTuple):
 
     app: App
     noop: Actor[..., ..., Any, Any]
-    nap: Actor[..., ..., Any, Any]
     stamp: Actor[..., ..., Any, Any]
 
 
@@ -46,19 +45,13 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
         """Do nothing."""
 
     @app.actor
-    async def nap(seconds: float) -> float:
-        """Hold a slot for a while without using the processor."""
-        await asyncio.sleep(seconds)
-        return seconds
-
-    @app.actor
     async def stamp(number: int) -> int:
         """Say when the body started, and return something that must come back."""
         if stamps is not None:
             stamps.note(number)
         return number
 
-    return BenchApp(app, noop, nap, stamp)
+    return BenchApp(app, noop, stamp)
 
 
 async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:
