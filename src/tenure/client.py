@@ -6,16 +6,17 @@ Every change is a command decided by the core and stored by one CAS.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
 from tenure.actors import Call, check_call
+from tenure.afterwards import Afterwards
 from tenure.core import commands as c
-from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
@@ -24,16 +25,16 @@ from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, status_of
 from tenure.stores import Stores
+from tenure.telemetry import get_logger
 from tenure.times import due_time
 
 if TYPE_CHECKING:
     from tenure.app import App
 
+_log = get_logger("tenure.client")
 Res = TypeVar("Res")
 _MANY = 128
 _STALE_SECONDS = 2.0
-_LATE_SECONDS = 2.0
-"""How long ``close`` waits for what cancelled callers left to be finished."""
 
 
 class Client:
@@ -47,7 +48,7 @@ class Client:
         self._url = url
         self._options = options
         self._stores: Stores | None = None
-        self._late: set[asyncio.Task[None]] = set()
+        self._afterwards = Afterwards()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
@@ -68,10 +69,7 @@ class Client:
     async def close(self) -> None:
         """Close the connection; closing twice is harmless."""
         stores, self._stores = self._stores, None
-        if self._late:
-            await asyncio.wait(self._late, timeout=_LATE_SECONDS)
-        for task in self._late:
-            task.cancel()
+        await self._afterwards.close()
         if stores is not None:
             await stores.close()
 
@@ -201,8 +199,8 @@ class Client:
         return replace(call.task, args=NO_ARGS, blob=blob)
 
     async def _start(self, command: c.Submit | c.Replace, result_type: Any) -> Run[Any]:
-        runs = self.stores.runs
-        patience = runs.patience()
+        stores = self.stores
+        runs, patience = stores.runs, stores.runs.patience()
 
         def once(record: Record | None) -> bool:
             return record is not None and leaves_trace(record, command.run_id)
@@ -219,7 +217,7 @@ class Client:
             record = result.record
             await self._effected(self.stores.carry_out(result, patience), record.key, record.run_id)
         except asyncio.CancelledError:
-            self._finish_later(command.key)
+            self._afterwards.finish(stores, command.key, once)
             raise
         return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
 
@@ -230,21 +228,11 @@ class Client:
         """
         try:
             await effects
+        except StillOwed as error:  # what an older run of the key owes to others is not this caller's affair
+            _log.warning("outbox.unpaid", key=key, run_id=run_id, error=str(error))
         except Unavailable as error:
             msg = f"what was asked of {key!r} is stored, but takes effect late: {error}"
             raise OutcomeUnknown(msg, key=key, run_id=run_id) from error
-
-    def _finish_later(self, key: str) -> None:
-        """The caller is cancelled in the middle: nobody crashed, so nobody else would do what the record may now owe."""
-        if self._stores is not None:
-            task = asyncio.create_task(self._finish(self._stores, key))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
-
-    async def _finish(self, stores: Stores, key: str) -> None:
-        patience = stores.runs.patience()
-        with contextlib.suppress(TenureError):
-            await stores.complete(await stores.runs.read(key, patience), patience)
 
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
         record = result.found.record
@@ -324,7 +312,8 @@ class Client:
         absent key stores nothing. Raises InvalidCall, Unavailable, OutcomeUnknown.
         """
         encode_key(key)
-        runs = self.stores.runs
+        stores = self.stores
+        runs = stores.runs
         while True:
             patience = runs.patience()
             found = await runs.read(key, patience)
@@ -336,7 +325,7 @@ class Client:
                 if isinstance(result, Committed):
                     await self._effected(self.stores.carry_out(result, patience), key, pin)
             except asyncio.CancelledError:
-                self._finish_later(key)
+                self._afterwards.finish(stores, key, partial(_is_told, pin))
                 raise
             if isinstance(result, Committed):
                 outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
@@ -381,6 +370,11 @@ class Client:
 
 
 _OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+
+
+def _is_told(run_id: str, record: Record | None) -> bool:
+    """Whether the run needs no cancel any more: it is stopping, over, superseded or gone."""
+    return record is None or record.run_id != run_id or record.phase is Phase.STOPPING or record.phase in _OVER
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

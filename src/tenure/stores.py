@@ -13,8 +13,8 @@ from typing import Any, assert_never
 from tenure.clock import SYSTEM, Clock
 from tenure.config import Config
 from tenure.core import commands as c
-from tenure.core.errors import Unavailable
-from tenure.core.outcomes import Apply, Effect, Signal, Wake, effects_of
+from tenure.core.errors import KeyIsLive, NewerSchema, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
 from tenure.core.records import Blob, Entry, Record, Seen, Task, encode
 from tenure.core.subjects import Names
 from tenure.nats.blobs import Blobs
@@ -82,7 +82,8 @@ class Stores:
     async def carry_out(self, committed: Committed, patience: Patience) -> None:
         """Do what a record just stored asks for.
 
-        Raises Unavailable once patience is spent: then it is for others to repeat.
+        Raises Unavailable once patience is spent: then it is for others to repeat. Raises StillOwed, after everything
+        else is done, if another key cannot take the run that is owed to it.
         """
         if committed.decision.effects:
             await self._perform(
@@ -125,11 +126,25 @@ class Stores:
 
         Each to its target, then clear them at the origin, then forget them at the targets [7].
         """
-        await asyncio.gather(*(self._apply_one(origin, entry, patience) for entry in entries))
-        await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)
+        unpaid: list[str] = []
+
+        async def pay(entry: Entry) -> Entry | None:
+            try:
+                await self._apply_one(origin, entry, patience)
+            except (KeyIsLive, NewerSchema, UnreadableRecord) as error:  # this target's trouble, not the others'
+                unpaid.append(str(error))
+                return None
+            return entry
+
+        paid = [entry for entry in await asyncio.gather(*map(pay, entries)) if entry is not None]
+        if paid:
+            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
         await asyncio.gather(
-            *(self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience) for e in entries)
+            *(self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience) for e in paid)
         )
+        if unpaid:
+            msg = f"{origin!r} still owes {len(unpaid)} runs to other keys: {unpaid[0]}"
+            raise StillOwed(msg)
 
     async def _apply_one(self, origin: str, entry: Entry, patience: Patience) -> None:
         async def still_owed() -> bool:
@@ -146,5 +161,9 @@ class Stores:
         result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)
         if isinstance(result, Committed):
             await self.carry_out(result, patience)
-        else:
-            await self.complete(result.found, patience)
+            return
+        record = result.found.record
+        if result.refused.why is Why.CROWDED and record is not None:  # not applied: it must not be cleared
+            msg = f"{entry.key!r} has too many bodies of older generations still running"
+            raise KeyIsLive(msg, key=entry.key, generation=record.generation, run_id=record.run_id)
+        await self.complete(result.found, patience)

@@ -58,14 +58,14 @@ async def fail(why: str) -> None:
 @app.actor(retry=None)
 async def nap(ctx: Context, seconds: float) -> str:
     await ctx.progress(1, 2, "asleep")
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # body:
     return "rested"
 
 
 @app.actor(grace=0.2, retry=None)
 def stuck(seconds: float) -> str:
     Path("stuck-body").touch()
-    time.sleep(seconds)
+    time.sleep(seconds)  # body:
     return "at last"
 
 
@@ -80,7 +80,7 @@ async def stubborn() -> None:
     Path("stubborn-body").touch()
     while True:
         try:
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # body:
         except asyncio.CancelledError:
             pass
 
@@ -88,7 +88,7 @@ async def stubborn() -> None:
 @app.actor(grace=0.2, retry=None)
 async def block(seconds: float) -> None:
     Path("blocking-body").touch()
-    time.sleep(seconds)
+    time.sleep(seconds)  # body:
 """
 
 

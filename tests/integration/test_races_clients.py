@@ -14,7 +14,7 @@ from tenure.core.sessions import Session
 from tenure.nats.topology import ensure
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
-from tests.support import FAST
+from tests.support import FAST, wait_until
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
 
@@ -72,6 +72,51 @@ async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_w
                 await client.run("k").result(3)
         else:
             assert await client.run("k").result(3) == "ran"
+
+
+@pytest.mark.parametrize("how", ["submit", "replace"])
+async def test_a_caller_that_goes_away_before_its_write_arrives_leaves_no_run_without_its_wake_up(
+    how: str, app: App, proxy: Proxy, workers: Workers
+) -> None:
+    """The caller is cancelled while the record's write is still on its way; a read does not show it, then it is applied.
+
+    A read that does not show the write proves nothing: whoever finishes for the caller must look again.
+    """
+
+    @app.actor
+    async def work() -> str:
+        return "ran"
+
+    async with app.connect(proxy.url) as client, workers.run(app):
+        late = proxy.hold(record(app, "k", "waiting"))
+        start = client.submit(work.call(), key="k") if how == "submit" else client.replace(work.call(), key="k")
+        caller = asyncio.create_task(start)
+        await late.done.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        for _ in range(2):  # over the same connection: the first read of whoever finishes has been answered by then
+            assert await client.status("k") is None
+        await proxy.release(late)
+        async with app.connect(workers.url) as other:
+            await wait_until(lambda: other.status("k"), description="the write is applied")
+            assert await other.run("k").result(5) == "ran"
+
+
+async def test_a_write_that_was_stored_is_never_called_undone_because_it_cannot_be_read(
+    namespace: str, proxy: Proxy
+) -> None:
+    """The create is stored, its answer lost; its repeat is refused, and then no read is answered: not Unavailable."""
+    app = App(namespace, config=replace(QUICK, patience_seconds=0.8))
+
+    @app.actor
+    async def work() -> None: ...
+
+    async with app.connect(proxy.url) as client:
+        proxy.lose_answer(record(app, "k", "waiting"))
+        proxy.lose(lambda p: f"STREAM.MSG.GET.{app.names.runs_stream}" in p.subject, times=100)
+        with pytest.raises(OutcomeUnknown):
+            await client.submit(work.call(), key="k")
 
 
 async def test_a_purge_of_unknown_fate_does_not_purge_the_next_life(app: App, client: Client, proxy: Proxy) -> None:

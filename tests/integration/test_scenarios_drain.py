@@ -40,7 +40,7 @@ WORKER = """
     @app.actor(retry=Retry(max_attempts=2))
     async def work(ctx: Context, seconds: float) -> int:
         note("start", ctx.key, ctx.attempt, ctx.failures)
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds)  # body:
         note("end", ctx.key, ctx.attempt)
         return ctx.attempt
 

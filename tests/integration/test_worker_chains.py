@@ -6,8 +6,10 @@ import asyncio
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from tenure import App, Client, Context, Fail, Retry, RunCancelled, RunFailed, RunSuperseded
+from tenure.core.records import MAX_PREVIOUS, SCHEMA, Phase, Previous, Record, encode
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -170,3 +172,48 @@ async def test_a_perpetual_key_keeps_its_phase_whatever_its_runs_take(
     assert third >= second + 2, "the tick that its run outlasted is skipped"
     assert (again, fourth_again) == (third, fourth), "a retry stands for the tick of its generation"
     assert first < second < third < fourth < fifth < sixth
+
+
+async def test_a_spawn_whose_key_has_no_room_is_owed_until_it_has(app: App, client: Client, workers: Workers) -> None:
+    """The target is refused a new generation (too many older bodies): that is no application, nothing may be cleared."""
+
+    @app.actor
+    async def child() -> str:
+        return "grown"
+
+    @app.actor
+    async def parent(ctx: Context) -> None:
+        ctx.spawn(child.call(), key="child")
+
+    older = Previous(session="s", run_id="r", attempt=1)
+    crowded = Record(
+        schema=SCHEMA,
+        key="child",
+        run_id="r0",
+        generation=1,
+        phase=Phase.CANCELLED,
+        task=child.call().task,
+        queued_at=client.now(),
+        previous=tuple(replace(older, run_id=f"r{n}") for n in range(MAX_PREVIOUS + 1)),
+    )
+    conn, subject = client.stores.conn, app.names.record("child")
+    await conn.put(subject, encode(crowded))
+    async with workers.run(app):
+        run = await client.submit(parent.call(), key="k")
+        await run.wait(5)
+        found = await client.stores.runs.read("k")
+        assert found.record is not None
+        assert [entry.key for entry in found.record.outbox] == ["child"]
+        await conn.put(subject, encode(replace(crowded, previous=())))
+
+        async def started() -> bool:
+            status = await client.status("child")
+            return status is not None and status.phase == "succeeded"
+
+        await wait_until(started, description="the child has run", timeout=30)
+
+        async def paid() -> bool:
+            found = await client.stores.runs.read("k")
+            return found.record is not None and not found.record.outbox
+
+        await wait_until(paid, description="the debt is cleared")

@@ -59,6 +59,10 @@ class NewerSchema(TenureError):
         self.schema = schema
 
 
+class StillOwed(TenureError):
+    """Runs that a record owes to other keys cannot be created now, by no fault of the server; the record goes on owing them."""
+
+
 class UnreadableRecord(TenureError):
     """What the bucket holds for a key is no record: somebody else wrote there. A person must look; nothing was changed."""
 

@@ -100,7 +100,7 @@ class Lane:
         """Have ``number`` messages outstanding: ask for the rest. Never takes back what was asked for."""
         self.wanted = number
         more = number - self.outstanding
-        if more <= 0 or not self._conn.is_connected or self._broken:
+        if more <= 0 or not self._conn.is_connected or self._broken or self._subscription is None:
             return
         if not self.outstanding:
             self._heard_at = self._clock.steady()

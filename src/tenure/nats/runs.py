@@ -192,7 +192,13 @@ class Runs:
                 return Committed(result, revision, data)
             self.conflicts(type(command).__name__.lower())
             unsure = unsure or repeated
-            found = await self.read(key, patience)
+            try:
+                found = await self.read(key, patience)
+            except Unavailable as error:
+                if not unsure:
+                    raise
+                msg = f"a write to {key!r} may have happened, and the record cannot be read to find out: {error}"
+                raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None) from error
             if repeated and mine is not None and found.record is not None and mine(found.record):
                 adopted = Decision(result.did, found.record, effects_of(found.record))
                 return Committed(adopted, found.revision, encode(found.record))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tenure.context import Context
-from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
 from tenure.core.records import Failure, Record
@@ -105,8 +105,8 @@ class Handler:
         if committed.decision.effects:
             try:
                 await self._stores.carry_out(committed, patience)
-            except NewerSchema as error:  # an old debt to another key: still owed, and no reason not to run
-                _log.error("record.newer", key=live.key, run_id=live.run_id, error=str(error))
+            except StillOwed as error:  # an old debt to another key: no reason not to run
+                _log.error("outbox.unpaid", key=live.key, run_id=live.run_id, error=str(error))
         metrics, actor = self._metrics, record.task.actor
         metrics.in_progress[actor] += 1
         started = self._stores.clock.steady()

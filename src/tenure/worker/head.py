@@ -103,9 +103,7 @@ class Head:
 
     async def _decided(self, committed: Committed, run_id: str, patience: Patience) -> Looked:
         record = committed.record
-        if (
-            record.holder is not None
-        ):  # running; or stopping, if a cancel overtook the answer: ours to end in either case
+        if record.holder is not None:  # running, or stopping if a cancel overtook the answer: ours to end either way
             return Won(committed)
         await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
         self.counted(run_id)

@@ -211,8 +211,8 @@ class Worker:
         try:
             if not self.lease.trusted:
                 await self.lease.close("lease_lost")
+                self._lost.clear()  # before: the new session may be lost as soon as it is open
                 self._lease = await self._open_lease()
-                self._lost.clear()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(pulling=not self._stopping.is_set())
                 tending = group.create_task(self._tend())
