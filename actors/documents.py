@@ -8,8 +8,6 @@
     async with app.connect() as client:
         run = await client.submit(extract.call("/usr/share/doc/bash/README.gz"), key="doc-1")
         extracted = await run.result()                              # an Extracted
-        while await client.status("doc-1/refined") is None:         # spawned: certain, but a moment later
-            await asyncio.sleep(0.1)
         refined = await client.run("doc-1/refined").result()        # a Refined
 
 What it shows:
@@ -24,7 +22,7 @@ What it shows:
   so: `Fail`, no retry, and the text names the path. An I/O error of the disk or the network mount is retried.
 
 Relative paths are looked up from the worker's working folder; give absolute ones. Workers must see the same files. PDF
-files from strangers that may be made to waste time belong in a process that can be killed (`isolation="process"`).
+files from strangers that may be made to waste time belong on workers of their own.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -28,7 +28,6 @@ Args = ParamSpec("Args")
 Out = TypeVar("Out")
 Res_co = TypeVar("Res_co", covariant=True)
 
-Isolation = Literal["thread"]
 Seconds = float | timedelta
 
 

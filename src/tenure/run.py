@@ -6,6 +6,7 @@ Bound to its generation: what another generation does never answers for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,13 +15,15 @@ import msgspec
 from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
-from tenure.nats.runs import Found
+from tenure.nats.runs import Changes, Found
 from tenure.status import Cancelled, Event, Status, status_of, status_of_last
 
 if TYPE_CHECKING:
     from tenure.client import Client
 
 Res = TypeVar("Res")
+_PAID_SECONDS = 0.5
+"""How long a worker has to create what a run spawned before whoever waits for the run does it."""
 
 
 class Run(Generic[Res]):
@@ -143,12 +146,30 @@ class Run(Generic[Res]):
                     found = await changes.next()
                     last = self._over(found)
                     if last is not None and found.record is not None:
+                        await self._paid(changes, found.record)
                         return last, found.record
         except TimeoutError as error:
             if not limit.expired():
                 raise
             msg = f"the run of {self.key!r} has no outcome yet, after waiting {timeout:.3g} s"
             raise TimeoutError(msg) from error
+
+    async def _paid(self, changes: Changes, record: Record) -> None:
+        """Return once what this run spawned exists, so that whoever has its result may go on to those keys.
+
+        Its worker is about to create them; if that does not come, this client does it (whoever finds a debt may pay it).
+        """
+        stores = self._client.stores
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PAID_SECONDS):
+                while any(entry.id.startswith(self.run_id) for entry in record.outbox):
+                    newer = (await changes.next()).record
+                    if newer is None:
+                        return
+                    record = newer
+                return
+        with contextlib.suppress(TenureError):  # the result is there all the same; the record goes on owing
+            await stores.complete(await stores.runs.read(self.key), stores.runs.patience())
 
     def _over(self, found: Found) -> Last | None:
         """This run's outcome if the record has it, None if it is still to come. Raises RunSuperseded."""

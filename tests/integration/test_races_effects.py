@@ -13,6 +13,7 @@ from tenure.core import commands as c
 from tenure.core.records import Entry, encode
 from tenure.core.sessions import Session
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
 from tests.support import FAST, wait_until
 
@@ -58,13 +59,12 @@ async def test_an_eviction_whose_answer_is_lost_still_wakes_the_next_attempt(
                 await release.wait()
         return f"attempt {ctx.attempt}"
 
-    async with behind.run(app) as running:
+    async with behind.run(app) as running, opened_at_last(release):
         lost = proxy.lose_answer(record(app, "k", "waiting"))
         run = await client.submit(deaf.call(), key="k")
         assert await run.result(5) == "attempt 2"
         assert len(lost.hits) == 1
         assert running.worker.metrics.outcomes["deaf", "retried"] == 1
-        release.set()
 
 
 async def test_a_body_that_ends_while_it_is_evicted_leaves_its_retry_awake(
@@ -80,7 +80,7 @@ async def test_a_body_that_ends_while_it_is_evicted_leaves_its_retry_awake(
                 await release.wait()
         return f"attempt {ctx.attempt}"
 
-    async with behind.run(app) as running:
+    async with behind.run(app) as running, opened_at_last(release):
         metrics = running.worker.metrics
         run = await client.submit(deaf.call(), key="k")
         held = proxy.lose(lambda p: p.subject.startswith(app.names.sessions_prefix + "stop."))
@@ -143,7 +143,7 @@ async def test_a_confirm_whose_answer_is_lost_still_wakes_who_waits(
     async def new() -> str:
         return "new"
 
-    async with behind.run(app) as running:
+    async with behind.run(app) as running, opened_at_last(release):
         await client.submit(old.call(), key="k")
         await started.wait()
         run = await client.replace(new.call(), key="k", overlap="wait")

@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, Fail, Retry, RunCancelled, RunFailed, RunSuperseded
-from tenure.core.records import MAX_PREVIOUS, SCHEMA, Phase, Previous, Record, encode
+from tenure.core.commands import Claim, Succeed
+from tenure.core.records import MAX_PREVIOUS, SCHEMA, Entry, Holder, Phase, Previous, Record, encode
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -217,3 +219,47 @@ async def test_a_spawn_whose_key_has_no_room_is_owed_until_it_has(app: App, clie
             return found.record is not None and not found.record.outbox
 
         await wait_until(paid, description="the debt is cleared")
+
+
+async def test_what_a_run_spawned_exists_once_its_result_is_there(app: App, client: Client, workers: Workers) -> None:
+    """The outcome is stored before the spawned runs are created; who waits for it must not meet that gap."""
+
+    @app.actor
+    async def child() -> str:
+        return "grown"
+
+    @app.actor
+    async def parent(ctx: Context) -> str:
+        ctx.spawn(child.call(), key=f"{ctx.key}/child")
+        return "done"
+
+    async with workers.run(app):
+        for number in range(20):
+            run = await client.submit(parent.call(), key=f"k{number}")
+            assert await run.result(5) == "done"
+            assert await client.status(f"k{number}/child") is not None
+
+
+async def test_who_waits_pays_what_a_worker_left_owed(app: App, client: Client, workers: Workers) -> None:
+    """The worker is cut down between the outcome and its effects: the outcome is stored, the spawned run is not."""
+
+    @app.actor
+    async def child() -> str:
+        return "grown"
+
+    @app.actor
+    async def parent() -> str:
+        return "done"
+
+    run = await client.submit(parent.call(), key="k")
+    runs = client.stores.runs
+    await runs.commit("k", Claim(session="s", run_id=run.run_id, next_run_id=""))
+    entry = Entry(id=f"{run.run_id}.1.0", key="child", run_id="r", task=child.call().task)
+    holder = Holder(session="s", run_id=run.run_id, attempt=1)
+    await runs.commit("k", Succeed(holder=holder, next_run_id="", result=Raw(b'"done"'), outbox=(entry,)))
+    assert await run.result(5) == "done"
+    status = await client.status("child")
+    assert status is not None
+    assert (status.run_id, status.phase) == ("r", "queued")
+    async with workers.run(app):
+        assert await client.run("child").result(5) == "grown"
