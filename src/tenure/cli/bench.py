@@ -82,7 +82,7 @@ class _Bench:
 
     async def _repeat(self, number: int) -> work.Figures:
         plan, turn = self._plan, f"{number + 1} of {self._plan.repeats}"
-        room = 2 * (plan.sequential + 2 * plan.submits + plan.latencies + 2 * plan.delayed)
+        room = 2 * (plan.sequential + 2 * plan.submits + 2 * plan.latencies + 2 * plan.delayed)
         async with self._stage(f"r{number}", room).open() as stage:
             self._step(f"{turn}: raw limits", 0)
             figures = await work.raw_limits(stage.client.stores.conn, plan, stage.cpu)

@@ -25,6 +25,7 @@ Figures = dict[str, float]
 Series = dict[str, list[list[float]]]
 
 _IN_FLIGHT = 100
+_PAUSE_SECONDS = 0.03
 _RAW_PAYLOAD = b"x" * 400
 """About the size of a record of a small task."""
 _EXPECT = "Nats-Expected-Last-Subject-Sequence"
@@ -71,10 +72,15 @@ async def in_flight(number: int, work: Callable[[int], Awaitable[Any]], lanes: i
     return time.perf_counter() - started
 
 
-async def one_by_one(number: int, work: Callable[[int], Awaitable[Any]]) -> list[float]:
-    """Do ``work`` for 0 to ``number`` one after the other; milliseconds of each."""
+async def one_by_one(number: int, work: Callable[[int], Awaitable[Any]], *, pauses: bool = False) -> list[float]:
+    """Do ``work`` for 0 to ``number`` one after the other; milliseconds of each.
+
+    ``pauses``: of random length before each, in which every core falls asleep.
+    """
     took: list[float] = []
     for index in range(number):
+        if pauses:
+            await asyncio.sleep(random.uniform(0.0, _PAUSE_SECONDS))
         started = time.perf_counter()
         await work(index)
         took.append((time.perf_counter() - started) * 1000.0)
@@ -115,6 +121,7 @@ async def raw_limits(conn: Connection, plan: Plan, cpu: Callable[[], tuple[float
     after = cpu()
     publish_seconds = await in_flight(plan.raw, publish)
     sequential = await one_by_one(plan.sequential, lambda _: cas(0))
+    paused = await one_by_one(plan.latencies, lambda _: cas(0), pauses=True)
     for name in ("TENURE_BENCH_CAS", "TENURE_BENCH_PUBLISH"):
         await conn.api(f"STREAM.DELETE.{name}", {}, timeout=30.0)
     written = each * _IN_FLIGHT
@@ -122,6 +129,7 @@ async def raw_limits(conn: Connection, plan: Plan, cpu: Callable[[], tuple[float
         "raw_cas_per_s": written / cas_seconds,
         "raw_publish_per_s": plan.raw / publish_seconds,
         "raw_cas_p50_ms": percentile(sequential, 50),
+        "raw_paused_p50_ms": percentile(paused, 50),
         "raw_cpu_s": (after[0] - before[0] + after[2] - before[2]) * 1000.0 / written,
     }
 
@@ -181,20 +189,28 @@ async def drain(stage: Stage, enqueue: Figures) -> Figures:
 
 
 async def latency(stage: Stage, plan: Plan, series: Series) -> Figures:
-    """Submit, wait for the value, then a pause of random length, so that nothing falls into step."""
-    took: list[float] = []
+    """Submit and wait for the value: one after the other, then with pauses, so that nothing falls into step."""
     await stage.warm_up()
-    for number in stage.numbers(plan.latencies):
-        await asyncio.sleep(random.uniform(0.0, 0.03))
-        started = time.perf_counter()
+    numbers = iter(stage.numbers(2 * plan.latencies))
+
+    async def one(_index: int) -> None:
+        number = next(numbers)
         run = await stage.client.submit(stage.bench.stamp.call(number))
         value = await run.result(30.0)
-        took.append((time.perf_counter() - started) * 1000.0)
         if value != number:
             msg = f"task {number} came back as {value!r}"
             raise TenureError(msg)
+
+    took = await one_by_one(plan.latencies, one)
+    paused = await one_by_one(plan.latencies, one, pauses=True)
     series.setdefault("result_ms", []).append(took)
-    return {"result_p50_ms": percentile(took, 50), "result_p99_ms": percentile(took, 99)}
+    series.setdefault("result_paused_ms", []).append(paused)
+    return {
+        "result_p50_ms": percentile(took, 50),
+        "result_p99_ms": percentile(took, 99),
+        "result_paused_p50_ms": percentile(paused, 50),
+        "result_paused_p99_ms": percentile(paused, 99),
+    }
 
 
 async def lateness(stage: Stage, plan: Plan, series: Series) -> Figures:
