@@ -122,7 +122,7 @@ def _http(worker: Worker, settings: Settings) -> Iterator[str | None]:
     if settings.metrics_port is None:
         yield None
         return
-    from tenure.worker.http import HealthServer
+    from tenure.health import HealthServer
 
     server = HealthServer(
         worker.metrics.registry,

@@ -26,7 +26,7 @@ from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Raised, run_body
 from tenure.worker.head import Drop, Head, Later, Won
-from tenure.worker.lease import Lease
+from tenure.lease import Lease
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
 

@@ -26,7 +26,7 @@ from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.handler import Handler
-from tenure.worker.lease import Lease
+from tenure.lease import Lease
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
 from tenure.worker.waits import finish, first_of, until
