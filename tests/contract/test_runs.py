@@ -126,7 +126,7 @@ async def test_scan_shows_every_record_once_by_its_header(stores: Stores) -> Non
     await committed(await stores.runs.commit(keys[0], Cancel(run_id="r")))
     await committed(await stores.runs.commit(keys[1], Purge()))
     seen: dict[str, str] = {}
-    await stores.runs.scan(lambda key, _revision, state: seen.__setitem__(key, state), batch=50)
+    await stores.runs.scan(lambda header: seen.__setitem__(header.key, header.state), batch=50)
     assert set(seen) == set(keys) - {keys[1]}
     assert seen[keys[0]].startswith("cancelled ")
     assert seen[keys[2]].startswith("waiting ")

@@ -121,7 +121,7 @@ async def test_a_scan_in_batches_sees_every_record_once_and_no_marker(batch: int
     await submitted(stores, "purged")
     await stores.runs.commit("purged", c.Purge())
     seen: list[str] = []
-    await stores.runs.scan(lambda key, _revision, _state: seen.append(key), batch)
+    await stores.runs.scan(lambda header: seen.append(header.key), batch)
     assert sorted(seen) == sorted(keys)
 
 

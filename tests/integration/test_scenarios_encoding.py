@@ -315,7 +315,7 @@ async def test_nasty_keys_all_run_and_none_collides(app: App, client: Client, wo
             assert run.generation == 1
     assert sorted(seen) == sorted(NASTY)
     found: list[str] = []
-    await client.stores.runs.scan(lambda key, _revision, _state: found.append(key))
+    await client.stores.runs.scan(lambda header: found.append(header.key))
     assert sorted(found) == sorted(NASTY)
 
 

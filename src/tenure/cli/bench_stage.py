@@ -26,6 +26,7 @@ from tenure.cli.bench_probe import Stamps, cpu_seconds
 from tenure.client import Client
 from tenure.core.errors import TenureError
 from tenure.core.subjects import PRIORITIES
+from tenure.nats.scan import Header
 
 CONCURRENCY = 100
 _START_SECONDS = 30.0
@@ -173,9 +174,9 @@ class Stage:
         phases: dict[str, int] = {}
         again = 0
 
-        def seen(_key: str, _revision: int, state: str) -> None:
+        def seen(header: Header) -> None:
             nonlocal again
-            phase, *_, generation = state.split(" ")
+            phase, *_, generation = header.state.split(" ")
             phases[phase] = phases.get(phase, 0) + 1
             again += generation != "1"
 

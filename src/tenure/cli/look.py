@@ -15,9 +15,11 @@ from tenure.cli import options as o
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain
 from tenure.client import Client
+from tenure.core.records import read_state
 from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.nats.runs import Found
+from tenure.nats.scan import Header
 from tenure.status import Event, Status, status_of
 
 
@@ -44,18 +46,16 @@ class Row(msgspec.Struct, frozen=True):
     due: datetime | None
 
 
-def row_of(key: str, state: str, now: float) -> Row | None:
-    """Read a record's state header (``records.state_of``); None for one that this version does not know."""
-    parts = state.split(" ")
-    if len(parts) < 8 or not parts[7].isdecimal():  # noqa: PLR2004  (its eight fields)
+def row_of(key: str, text: str, now: float) -> Row | None:
+    """Read a record's state header (``records.read_state``); None for one that this version does not know."""
+    state = read_state(text)
+    if state is None:
         return None
-    due = None if parts[1] == "-" else float(parts[1])
-    phase = parts[0]
+    phase = state.phase.value
     if phase == "waiting":
-        phase = Phase.SCHEDULED if due is not None and due > now else Phase.QUEUED
-    return Row(
-        key, str(phase), int(parts[7]), parts[5], parts[6], None if due is None else datetime.fromtimestamp(due, UTC)
-    )
+        phase = Phase.SCHEDULED if state.due > now else Phase.QUEUED
+    due = datetime.fromtimestamp(state.due, UTC) if state.due else None
+    return Row(key, str(phase), state.generation, state.actor, state.queue, due)
 
 
 def show(
@@ -107,8 +107,8 @@ def ls(
         rows: list[Row] = []
         async with o.looking(the_app, url) as client:
 
-            def on_state(key: str, _revision: int, state: str) -> None:
-                row = row_of(key, state, client.now())
+            def on_header(header: Header) -> None:
+                row = row_of(header.key, header.state, client.now())
                 if row is not None and (phase, actor, queue) == (
                     phase and row.phase,
                     actor and row.actor,
@@ -116,7 +116,7 @@ def ls(
                 ):
                     rows.append(row)
 
-            await client.stores.runs.scan(on_state)
+            await client.stores.runs.scan(on_header)
         if as_json:
             print_json(rows[:limit])
         else:

@@ -226,6 +226,40 @@ def ttl_of(record: Record) -> int | None:
     return max(1, math.ceil(record.task.policy.result_ttl))
 
 
+class State(Struct, frozen=True):
+    """What a record's header tells, so that a sweep or a list need not read the record.
+
+    ``due`` and ``deadline`` are 0 where there is none, ``session`` (the holder's) empty. ``flags``: see ``state_of``.
+    """
+
+    phase: Phase
+    due: float
+    deadline: float
+    session: str
+    flags: str
+    actor: str
+    queue: str
+    generation: int
+
+
+def read_state(text: str) -> State | None:
+    """Read what ``state_of`` wrote; None for what this version does not know (a newer one may add fields at the end)."""
+    try:
+        phase, due, deadline, session, flags, actor, queue, generation = text.split(" ")[:8]
+        return State(
+            Phase(phase),
+            0.0 if due == "-" else float(due),
+            0.0 if deadline == "-" else float(deadline),
+            "" if session == "-" else session,
+            "" if flags == "-" else flags,
+            actor,
+            queue,
+            int(generation),
+        )
+    except ValueError:
+        return None
+
+
 def state_of(record: Record) -> str:
     """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none).
 

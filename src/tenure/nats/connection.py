@@ -72,30 +72,6 @@ class PubAck(msgspec.Struct, frozen=True):
 _puback = msgspec.json.Decoder(PubAck)
 
 
-class Ack(msgspec.Struct, frozen=True):
-    """What the ack subject of a delivered message tells.
-
-    Its consumer, its place in stream and consumer, its deliveries.
-    """
-
-    consumer: str
-    deliveries: int
-    stream_sequence: int
-    consumer_sequence: int
-
-
-def parse_ack(reply: str) -> Ack | None:
-    """Read ``$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>...``; None if it is none."""
-    parts = reply.split(".")
-    at = 4 if len(parts) == 9 else 6  # noqa: PLR2004  (the older form has nine tokens)
-    try:
-        if parts[0] != "$JS" or parts[1] != "ACK":
-            return None
-        return Ack(parts[at - 1], int(parts[at]), int(parts[at + 1]), int(parts[at + 2]))
-    except (IndexError, ValueError):
-        return None
-
-
 class Connection:
     """A connection that reconnects for ever. Open it with ``Connection.open``; close it with ``close``."""
 

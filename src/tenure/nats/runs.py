@@ -28,7 +28,7 @@ from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.scan import STATE, scan
+from tenure.nats.scan import STATE, OnHeader, scan
 
 WRONG_SEQUENCE = 10071
 IN_FLIGHT = 10164
@@ -242,12 +242,14 @@ class Runs:
 
     # -- scan --------------------------------------------------------------------------------------------------------
 
-    async def scan(self, on_state: Callable[[str, int, str], None], batch: int = 500) -> None:
-        """Call ``on_state(key, revision, state)`` for every record (headers only; see ``records.state_of``).
+    async def scan(
+        self, on_header: OnHeader, batch: int = 500, pace: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Call ``on_header`` for every record, without reading any; ``pace`` is awaited after each ``batch`` of them.
 
         Raises Unavailable.
         """
-        await scan(self._conn, self._names, on_state, batch)
+        await scan(self._conn, self._names, on_header, batch, pace)
 
     # -- follow ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,17 +11,31 @@ from nats.aio.msg import Msg
 
 from tenure.core.errors import InvalidCall, Unavailable
 from tenure.core.subjects import Names, decode_key
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.acks import parse_ack
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 
-OnState = Callable[[str, int, str], None]
 STATE = "Tenure-State"
 """Header of a record that says what ``records.state_of`` says."""
 
 _INACTIVE_SECONDS = 30
 
 
-async def scan(conn: Connection, names: Names, on_state: OnState, batch: int) -> None:
-    """Call ``on_state(key, revision, state)`` for every record; see ``Runs.scan``."""
+class Header(msgspec.Struct, frozen=True):
+    """One record by its header: ``state`` is for ``records.read_state``, ``stored_at`` the server's clock at its last write."""
+
+    key: str
+    revision: int
+    stored_at: float
+    state: str
+
+
+OnHeader = Callable[[Header], None]
+
+
+async def scan(
+    conn: Connection, names: Names, on_header: OnHeader, batch: int, pace: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Call ``on_header`` for every record; see ``Runs.scan``."""
     inbox = conn.new_inbox()
     name = "s" + inbox.rpartition(".")[2]
     stream = names.runs_stream
@@ -49,13 +63,15 @@ async def scan(conn: Connection, names: Names, on_state: OnState, batch: int) ->
         more = True
         while more:
             await conn.publish(pull, msgspec.json.encode({"batch": batch, "no_wait": True}), reply=inbox)
-            more = await _page(conn, names, arrived, on_state, batch)
+            more = await _page(conn, names, arrived, on_header, batch)
+            if pace is not None:
+                await pace()
         await _call(conn, f"CONSUMER.DELETE.{stream}.{name}", {})
     finally:
         await conn.unsubscribe(subscription)
 
 
-async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_state: OnState, batch: int) -> bool:
+async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, batch: int) -> bool:
     """Take one batch; False once there are no more."""
     for _ in range(batch):
         try:
@@ -70,7 +86,7 @@ async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_
         ack = parse_ack(msg.reply)
         key = _key(msg.subject[len(names.runs_prefix) :])
         if STATE in headers and ack is not None and key is not None:
-            on_state(key, ack.stream_sequence, headers[STATE])
+            on_header(Header(key, ack.stream_sequence, ack.stored_at, headers[STATE]))
     return True
 
 

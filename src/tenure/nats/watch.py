@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.acks import parse_ack
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.telemetry import get_logger
 
 _HEARTBEAT_SECONDS = 1.0

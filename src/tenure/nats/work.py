@@ -17,7 +17,8 @@ from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable
 from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
 from tenure.core.records import Record, decode
 from tenure.core.subjects import Names, WorkSubject
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent, parse_ack
+from tenure.nats.acks import parse_ack
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, Found
 

@@ -18,6 +18,7 @@ from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
 from tenure.core.records import Failure, Record
 from tenure.core.sessions import Progress
+from tenure.lease import Lease
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
@@ -26,7 +27,6 @@ from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Raised, run_body
 from tenure.worker.head import Drop, Head, Later, Won
-from tenure.lease import Lease
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
 

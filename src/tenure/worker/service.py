@@ -20,13 +20,13 @@ from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import check_name
+from tenure.lease import Lease
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.handler import Handler
-from tenure.lease import Lease
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
 from tenure.worker.waits import finish, first_of, until
