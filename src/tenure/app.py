@@ -17,6 +17,7 @@ from tenure.core.records import Overlap
 from tenure.core.subjects import Names
 
 if TYPE_CHECKING:
+    from tenure.supervisor import Supervisor
     from tenure.worker import Worker
 
 P = ParamSpec("P")
@@ -156,6 +157,15 @@ class App:
             else list(queues)
         )
         return Worker(self, _checked(url), queues=chosen, concurrency=concurrency, options=options)
+
+    def supervisor(self, url: str | None = None, **options: Any) -> Supervisor:
+        """A supervisor, to be used as ``async with app.supervisor() as supervisor: await supervisor.run()``.
+
+        Any number may run; at least one should, on another machine than a worker's. It needs no actor's code.
+        """
+        from tenure.supervisor import Supervisor
+
+        return Supervisor(self, _checked(url), options=options)
 
 
 def _checked(url: object) -> str:

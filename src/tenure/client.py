@@ -221,7 +221,7 @@ class Client:
             raise
         return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
 
-    async def _effected(self, effects: Awaitable[None], key: str, run_id: str) -> None:
+    async def _effected(self, effects: Awaitable[object], key: str, run_id: str) -> None:
         """Effects of a write that is stored for ever, whatever becomes of them.
 
         So their failure is never "nothing happened".

@@ -37,6 +37,12 @@ class Config(Struct, frozen=True, kw_only=True):
     idle_heartbeat_seconds: float = 5.0
     drain_seconds: float = 30.0
     """How long a stopping worker lets bodies finish before it cancels them."""
+    sweep_seconds: float = 10.0
+    """A supervisor's pause between two passes over all records; what a closed session held is looked for at once."""
+    sweep_records_per_second: float = 15_000.0
+    """How fast it passes over them: about a fifth of a core."""
+    repairs_at_once: int = 32
+    """Keys that a supervisor repairs at the same time."""
     progress_interval_seconds: float = 0.1
     """A run's progress is published at most this often; the newest value wins."""
 

@@ -91,6 +91,11 @@ class Lease:
         return self._lost is None and self._reason is None and self._clock.steady() < self._trusted_until
 
     @property
+    def confirmed_at(self) -> float:
+        """When the last confirmed renewal was sent (steady clock)."""
+        return self._trusted_until - self._session.ttl
+
+    @property
     def trusted_until_epoch(self) -> float:
         """End of trust as seconds since the epoch, for people."""
         return self._clock.now() + self._trusted_until - self._clock.steady()

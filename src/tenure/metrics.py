@@ -36,6 +36,7 @@ HEAD_OUTCOMES = (
 TAIL_OUTCOMES = ("succeeded", "rescheduled", "retried", "failed", "snoozed", "handed_back", "cancelled")
 SUPERSEDED_WHERE = ("head", "tail", "retry", "reschedule")
 CANCELLED_WHERE = ("waiting", "running", "forced")
+REPAIRS = ("session", "takeover", "wakeup", "signal", "stop", "forced", "evicted", "previous", "outbox", "seen")
 OPERATIONS = (
     "submit",
     "claim",
@@ -75,7 +76,7 @@ class Histogram:
 
 
 class Metrics(Collector):
-    """Everything one worker counts. Written by its loop, read by whoever scrapes."""
+    """Everything one process counts. Written by its loop, read by whoever scrapes."""
 
     def __init__(self, version: str, actors: Iterable[str], queues: Iterable[str]) -> None:
         self._version = version
@@ -88,12 +89,15 @@ class Metrics(Collector):
         self.fenced: dict[str, int] = _one(actors)
         self.takeovers: dict[str, int] = _one(actors)
         self.in_progress: dict[str, int] = _one(actors)
-        self.errors: dict[str, int] = _one(("handler", "server", "lease"))
+        self.errors: dict[str, int] = _one(("handler", "keeper", "server", "lease"))
         self.conflicts: dict[str, int] = _one(OPERATIONS)
+        self.repairs: dict[str, int] = _one(REPAIRS)
         self.run_seconds = _histograms_of(actors)
         self.queue_wait = _histograms_of(self._queues)
         self.lateness = _histograms_of(self._queues)
         self.pending: dict[str, int] = _one(self._queues)
+        self.swept_records = 0
+        self.swept_seconds = 0.0
         self.trusted_until: Callable[[], float] = lambda: 0.0
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -101,6 +105,10 @@ class Metrics(Collector):
     def conflict(self, operation: str) -> None:
         """A CAS was refused."""
         self.conflicts[operation] = self.conflicts.get(operation, 0) + 1
+
+    def swept(self, records: int, seconds: float) -> None:
+        """A supervisor has passed over all records."""
+        self.swept_records, self.swept_seconds = records, seconds
 
     def collect(self) -> Iterator[Metric]:
         """Build the families of API.md."""
@@ -111,17 +119,20 @@ class Metrics(Collector):
         yield _singles("tenure_fenced", "Writes refused because another attempt holds the run", "actor", self.fenced)
         yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", self.takeovers)
         yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self.conflicts)
-        yield _singles("tenure_errors", "Unexpected errors inside the worker", "where", self.errors)
+        yield _singles("tenure_repairs", "What supervisors found undone and did", "kind", self.repairs)
+        yield _singles("tenure_errors", "Unexpected errors inside the process", "where", self.errors)
         yield _histograms("tenure_run_seconds", "Time in bodies", "actor", self.run_seconds)
         yield _histograms("tenure_queue_wait_seconds", "From ready to claimed", "queue", self.queue_wait)
         yield _histograms("tenure_start_lateness_seconds", "Delayed runs: from due to claimed", "queue", self.lateness)
         yield _gauges("tenure_runs_in_progress", "Bodies running", "actor", self.in_progress)
         yield _gauges("tenure_wakeups_pending", "Wake-ups stored and not delivered", "queue", self.pending)
-        trusted = GaugeMetricFamily(
-            "tenure_session_trusted_until_timestamp_seconds", "Until when the session may be trusted (epoch seconds)"
+        yield _single(
+            "tenure_session_trusted_until_timestamp_seconds",
+            "Until when the session may be trusted (epoch seconds)",
+            self.trusted_until(),
         )
-        trusted.add_metric([], self.trusted_until())
-        yield trusted
+        yield _single("tenure_swept_records", "Records that the last whole sweep passed", self.swept_records)
+        yield _single("tenure_sweep_seconds", "How long the last whole sweep took", self.swept_seconds)
         info = GaugeMetricFamily("tenure_build_info", "The running version", labels=["version"])
         info.add_metric([self._version], 1.0)
         yield info
@@ -163,6 +174,12 @@ def _gauges(name: str, text: str, label: str, counts: dict[str, int]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in list(counts.items()):
         family.add_metric([key], value)
+    return family
+
+
+def _single(name: str, text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric([], value)
     return family
 
 

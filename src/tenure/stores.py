@@ -90,36 +90,41 @@ class Stores:
                 committed.record, committed.revision, committed.data, committed.decision.effects, patience
             )
 
-    async def complete(self, found: Found, patience: Patience, *, in_hand: str = "") -> None:
+    async def complete(self, found: Found, patience: Patience, *, in_hand: str = "") -> tuple[Effect, ...]:
         """Do whatever a record that was found owes; a wake-up only if none is stored, so that chains never fork.
 
         ``in_hand``: the run whose wake-up the caller is about to acknowledge: what is stored is that one, and does not
-        count.
+        count. Returns what was still to be done.
         """
         if found.record is None:
-            return
+            return ()
         effects = effects_of(found.record)
         if Wake() in effects and found.record.run_id != in_hand and await self.work.is_stored(found.record, patience):
             effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
-        if effects:
-            await self._perform(found.record, found.revision, encode(found.record), effects, patience)
+        if not effects:
+            return ()
+        return await self._perform(found.record, found.revision, encode(found.record), effects, patience)
 
     async def _perform(
         self, record: Record, revision: int, data: bytes, effects: tuple[Effect, ...], patience: Patience
-    ) -> None:
+    ) -> tuple[Effect, ...]:
         entries: list[Entry] = []
+        done: list[Effect] = []
         for effect in effects:
             match effect:
                 case Wake():
                     await self.work.wake(record, data, revision, self.clock.now(), patience)
                 case Signal(holder, reason):
-                    await self.sessions.signal(holder, reason, patience)
+                    if not await self.sessions.signal(holder, reason, patience):
+                        continue  # it is stored already
                 case Apply(entry):
                     entries.append(entry)
                 case _:
                     assert_never(effect)
+            done.append(effect)
         if entries:
             await self._apply(record.key, entries, patience)
+        return tuple(done)
 
     async def _apply(self, origin: str, entries: list[Entry], patience: Patience) -> None:
         """Apply outbox entries.

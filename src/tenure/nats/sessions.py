@@ -28,6 +28,7 @@ from tenure.core.sessions import (
     encode_session,
 )
 from tenure.core.subjects import Names
+from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, WRONG_SEQUENCE
@@ -112,8 +113,8 @@ class Sessions:
                     raise
         return None if found is None else SeenSession(decode_session(found[1]), found[0])
 
-    async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> None:
-        """Tell the process of ``holder`` to stop its body; once is enough.
+    async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> bool:
+        """Tell the process of ``holder`` to stop its body; once is enough: False if it is told already.
 
         Raises Unavailable once patience is spent.
         """
@@ -127,7 +128,7 @@ class Sessions:
                 why: object = error
             else:
                 if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
-                    return
+                    return ack.error is None
                 why = ack.error.description
             if not await patience.pause():
                 msg = f"the stop of run {holder.run_id} is stored, but its signal is not sent yet: {why}"
@@ -141,6 +142,16 @@ class Sessions:
                 on_stop(decode_signal(msg.data))
 
         return Watch(self._conn, self._names.sessions_stream, self._names.stops(session), received)
+
+    def watch_all(self, on_session: Callable[[SeenSession], None]) -> Watch:
+        """A watch that calls ``on_session`` for every session's entry and then for each renewal and close."""
+
+        async def received(msg: Msg) -> None:
+            ack = parse_ack(msg.reply)
+            if msg.data and ack is not None:
+                on_session(SeenSession(decode_session(msg.data), ack.stream_sequence))
+
+        return Watch(self._conn, self._names.sessions_stream, self._names.session("*"), received)
 
     async def note(self, key: str, progress: Progress) -> None:
         """Publish a run's progress, at most once."""

@@ -41,22 +41,22 @@ class Watch:
         self._last_sequence = 0
         self._heard_at = 0.0
         self._restart = asyncio.Event()
+        self._live = asyncio.Event()
 
     async def run(self, live: asyncio.Event | None = None) -> None:
-        """Watch until cancelled. ``live`` is set while a consumer is known to deliver."""
+        """Watch until cancelled. ``live`` is set while all that was stored is delivered and what comes will be."""
+        self._live = live or self._live
         off = self._conn.on_reconnect(self._restart.set)
         try:
             while True:
                 self._restart.clear()
-                if live is not None:
-                    live.clear()
+                self._live.clear()
                 if not await self._start():
                     await asyncio.sleep(0.25)
                     continue
-                if live is not None:
-                    live.set()
                 await self._until_broken()
         finally:
+            self._live.clear()
             off()
             await self._stop()
 
@@ -101,6 +101,8 @@ class Watch:
         if isinstance(answer, ApiError):
             _log.warning("watch.refused", stream=self._stream, error=answer.description)
             return False
+        if not answer.get("num_pending"):
+            self._live.set()
         return True
 
     async def _stop(self) -> None:
@@ -128,3 +130,5 @@ class Watch:
         self._next_delivery += 1
         self._last_sequence = ack.stream_sequence
         await self._on_message(msg)
+        if not ack.pending:
+            self._live.set()

@@ -7,6 +7,7 @@ inside the duplicate window would be acknowledged and not stored [25]).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,6 +61,28 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
         "allow_msg_schedules": True,
         "allow_rollup_hdrs": True,
     }
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What the work stream held ``at`` that time of the server's: (queue, key token) of wake-ups, key token of timers."""
+
+    at: float
+    wakeups: set[tuple[str, str]]
+    timers: set[str]
+
+
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class _Page(msgspec.Struct):
+    ts: datetime = datetime.fromtimestamp(0, UTC)
+    total: int = 0
+    state: _Subjects = msgspec.field(default_factory=_Subjects)
+    error: ApiError | None = None
+
+
+_page = msgspec.json.Decoder(_Page)
 
 
 def consumer_spec(names: Names, queue: str, priority: str, ack_wait_seconds: float) -> dict[str, Any]:
@@ -125,6 +148,45 @@ class Work:
         return await self._has(
             self._names.work(task.queue, task.priority, record.key, record.run_id), patience
         ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
+
+    async def stored(self, patience: Patience) -> Stored:
+        """Every key that has a wake-up or a timer, by the subjects of the stream alone. Raises Unavailable."""
+        wakeups: set[tuple[str, str]] = set()
+        timers: set[str] = set()
+        at = await self._subjects(
+            self._names.work_prefix + ">", lambda parts: wakeups.add((parts[0], parts[2])), patience
+        )
+        await self._subjects(self._names.timer_prefix + ">", lambda parts: timers.add(parts[0]), patience)
+        return Stored(at, wakeups, timers)
+
+    async def _subjects(self, wanted: str, take: Callable[[list[str]], object], patience: Patience) -> float:
+        """Call ``take`` with the tokens of each stored subject after the prefix; the server's time when it was asked."""
+        at, offset, start = 0.0, 0, len(wanted) - 1
+        while True:
+            try:
+                answer = await self._conn.request(
+                    f"$JS.API.STREAM.INFO.{self._names.work_stream}",
+                    msgspec.json.encode({"subjects_filter": wanted, "offset": offset}),
+                    timeout=self._conn.config.patience_seconds,  # a page is up to 100,000 subjects
+                )
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                page = _page.decode(answer.data)
+                if page.error is None:
+                    at = at or page.ts.timestamp()
+                    for subject in page.state.subjects:
+                        parts = subject[start:].split(".")
+                        if len(parts) > 2:  # noqa: PLR2004  (anything shorter is not ours)
+                            take(parts)
+                    offset += len(page.state.subjects)
+                    if not page.state.subjects or offset >= page.total:
+                        return at
+                    continue
+                why = page.error.description
+            if not await patience.pause():
+                msg = f"cannot list the wake-ups: {why}"
+                raise Unavailable(msg)
 
     async def _has(self, subject: str, patience: Patience | None) -> bool:
         while True:

@@ -1,0 +1,57 @@
+"""What a sweep looks for, by a record's header alone, and who of several supervisors looks.
+
+A header only ever makes somebody look: the keeper reads the record and decides on that. So being wrong here costs a
+read, or a few seconds until the next sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from zlib import crc32
+
+from tenure.core.records import Phase, State
+
+PARTITIONS = 64
+SETTLE_SECONDS = 2.0
+"""What was written so lately is still in the hands of whoever wrote it."""
+
+
+def deserves_a_look(
+    state: State, *, age: float, now: float, holder_closed: bool, has_wakeup: bool, has_timer: bool
+) -> bool:
+    """Whether a record may owe something that nobody is about to do. ``age``: seconds since its last write.
+
+    ``has_wakeup``, ``has_timer``: whether one is stored for the key (in the record's queue), of whichever generation: an
+    older one's is delivered in its time and makes a worker look.
+    """
+    if state.phase is Phase.RUNNING:
+        owing = holder_closed or 0.0 < state.deadline < now
+    elif state.phase is Phase.STOPPING:
+        owing = holder_closed or state.deadline < now or age > SETTLE_SECONDS
+    elif state.phase is Phase.WAITING:
+        late = not has_timer or state.due < now - SETTLE_SECONDS
+        owing = age > SETTLE_SECONDS and not has_wakeup and late
+    else:
+        owing = False
+    return owing or (bool(state.flags) and age > SETTLE_SECONDS)
+
+
+def partition_of(key: str) -> int:
+    """The partition of a key."""
+    return crc32(key.encode()) % PARTITIONS
+
+
+def owners(sessions: Iterable[str]) -> tuple[str, ...]:
+    """For each partition the session that looks after it (rendezvous hashing); () where there is none.
+
+    Whoever joins or leaves moves only its own share.
+    """
+    living = sorted(sessions)
+    if not living:
+        return ()
+    return tuple(max(living, key=lambda session: _weight(session, number)) for number in range(PARTITIONS))
+
+
+def _weight(session: str, partition: int) -> bytes:
+    return blake2b(f"{session} {partition}".encode(), digest_size=8).digest()

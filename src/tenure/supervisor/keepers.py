@@ -1,0 +1,251 @@
+"""Keepers: whatever one key owes and nobody is about to do, done by reading its record and nothing else.
+
+A keeper is activated when a sweep finds a key suspicious, and works on one key at a time; any number of keepers, in any
+number of supervisors, may work on the same one: each step is a CAS or may be repeated. It never claims a run: what has
+lost its holder gets a wake-up, and a worker takes it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from msgspec import Struct
+
+from tenure.core import commands as c
+from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
+from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
+from tenure.core.records import Holder, Phase, Record, encode
+from tenure.metrics import Metrics
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Found
+from tenure.stores import Stores
+from tenure.supervisor.census import Census
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.supervisor")
+_AGAIN_SECONDS = 30.0
+"""When to look again at a record that has not changed and that a sweep still finds suspicious."""
+_SLACK_SECONDS = 1.0
+"""The worker of a body that overstays ends it itself; only if it does not is it ours to end."""
+_MOST_WAITING = 10_000
+_MOST_REMEMBERED = 200_000
+_ERRORS_A_MINUTE = 30
+
+
+class _Looked(Struct):
+    revision: int
+    again_at: float
+
+
+class Keepers:
+    """The keepers of one supervisor."""
+
+    def __init__(self, stores: Stores, census: Census, metrics: Metrics) -> None:
+        self._stores = stores
+        self._census = census
+        self._metrics = metrics
+        self._asked: dict[str, None] = {}
+        self._busy: set[str] = set()
+        self._news = asyncio.Event()
+        self._looked: dict[str, _Looked] = {}
+        self._errors: deque[float] = deque()
+
+    def ask(self, key: str, revision: int) -> None:
+        """A sweep finds this key suspicious, at this revision. What finds no room is found by the next sweep."""
+        looked = self._looked.get(key)
+        if looked is not None and looked.revision == revision and self._stores.clock.steady() < looked.again_at:
+            return
+        if len(self._asked) < _MOST_WAITING and key not in self._busy:
+            self._asked[key] = None
+            self._news.set()
+
+    @property
+    def waiting(self) -> int:
+        """Keys that wait for a keeper or have one."""
+        return len(self._asked) + len(self._busy)
+
+    async def keep(self) -> None:
+        """Look after one key after the other, until cancelled. Raises TenureError after too many unexpected errors."""
+        while True:
+            while not self._asked:
+                self._news.clear()
+                await self._news.wait()
+            key = next(iter(self._asked))
+            del self._asked[key]
+            self._busy.add(key)
+            try:
+                await self._look_after(key)
+            except (NewerSchema, UnreadableRecord) as error:  # for a newer Tenure, or for people
+                self._remember(key, 0, _AGAIN_SECONDS)
+                _log.warning("record.passed_over", key=key, error=str(error))
+            except TenureError as error:  # the server: the next sweep finds it again
+                self._metrics.errors["server"] += 1
+                _log.warning("key.not_repaired", key=key, error=str(error))
+            except Exception:  # noqa: BLE001  (a defect of ours ends this key's repair, not the supervisor)
+                self._unexpected(key)
+            finally:
+                self._busy.discard(key)
+
+    def _unexpected(self, key: str) -> None:
+        self._metrics.errors["keeper"] += 1
+        _log.exception("keeper.crashed", key=key)
+        now = self._stores.clock.steady()
+        self._remember(key, 0, _AGAIN_SECONDS)
+        self._errors.append(now)
+        while self._errors and self._errors[0] < now - 60.0:
+            self._errors.popleft()
+        if len(self._errors) > _ERRORS_A_MINUTE:
+            msg = f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
+            raise TenureError(msg)
+
+    def _remember(self, key: str, revision: int, seconds: float) -> None:
+        self._looked.pop(key, None)
+        self._looked[key] = _Looked(revision, self._stores.clock.steady() + seconds)
+        if len(self._looked) > _MOST_REMEMBERED:
+            del self._looked[next(iter(self._looked))]
+
+    # -- one key -----------------------------------------------------------------------------------------------------
+
+    async def _look_after(self, key: str) -> None:
+        stores = self._stores
+        patience = Patience(stores.clock, stores.config.patience_seconds)
+        found = await stores.runs.read(key, patience)
+        if found.record is None:
+            return
+        looked = self._looked.get(key)
+        first = looked is None or looked.revision != found.revision
+        gone = await self._gone(found.record)
+        again = _AGAIN_SECONDS
+        holder = found.record.holder
+        if holder is not None and found.record.phase is Phase.RUNNING and holder.session in gone:
+            await self._take_over(found, found.record, patience, first=first)
+        elif holder is not None:
+            found, again = await self._end_overdue(found, holder, gone, patience)
+        found = await self._expire_previous(found, gone, patience)
+        found = await self._forget_seen(found, patience)
+        try:
+            self._count(await stores.complete(found, patience))
+        except StillOwed as error:
+            _log.warning("outbox.unpaid", key=key, error=str(error))
+        self._remember(key, found.revision, again)
+
+    async def _gone(self, record: Record) -> frozenset[str]:
+        """Which of the sessions that the record names are closed."""
+        named = {entry.session for entry in record.previous} | ({record.holder.session} if record.holder else set())
+        return frozenset(
+            [
+                name
+                for name in named
+                if self._census.is_closed(name) or (self._census.is_gone(name) and await self._census.bury(name))
+            ]
+        )
+
+    async def _take_over(self, found: Found, record: Record, patience: Patience, *, first: bool) -> None:
+        """A run whose holder is dead: its wake-up may be in that process's hands for a whole ack_wait yet [31].
+
+        So one more is stored, whatever is there; again only if none is.
+        """
+        stores = self._stores
+        if not first and await stores.work.is_stored(record, patience):
+            return
+        self._repaired("takeover", record)
+        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+
+    async def _end_overdue(
+        self, found: Found, holder: Holder, gone: frozenset[str], patience: Patience
+    ) -> tuple[Found, float]:
+        """End a stop whose holder is dead or whose grace is over, and a body past its deadline and grace [30]."""
+        stores = self._stores
+        command = c.Evict(
+            holder=holder,
+            next_run_id=stores.clock.new_id(),
+            jitter=stores.clock.random(),
+            closed=gone & {holder.session},
+        )
+        now = stores.clock.now()
+        due = _overdue_at(found.record)
+        if not command.closed and (due is None or now < due + _SLACK_SECONDS):
+            return found, _AGAIN_SECONDS if due is None else max(0.0, due + _SLACK_SECONDS - now)
+
+        def mine(record: Record) -> bool:
+            ended = record.last is not None and record.last.run_id == holder.run_id and not record.last.session
+            return ended or (record.run_id == holder.run_id and any(e.holder() == holder for e in record.previous))
+
+        result = await stores.runs.commit(found.record.key, command, at=found, mine=mine, patience=patience)  # type: ignore[union-attr]  # it has a holder
+        if not isinstance(result, Committed):
+            retry_at = result.refused.retry_at
+            return result.found, _AGAIN_SECONDS if retry_at is None else max(0.0, retry_at - now)
+        self._count_ended(result)
+        await self._carry_out(result, patience)
+        return Found(result.record, result.revision), _AGAIN_SECONDS
+
+    async def _expire_previous(self, found: Found, gone: frozenset[str], patience: Patience) -> Found:
+        if found.record is None or not found.record.previous:
+            return found
+        command = c.ExpirePrevious(closed=gone)
+        result = await self._stores.runs.commit(found.record.key, command, at=found, patience=patience)
+        if not isinstance(result, Committed):
+            return result.found
+        self._repaired("previous", result.record)
+        await self._carry_out(result, patience)
+        return Found(result.record, result.revision)
+
+    async def _forget_seen(self, found: Found, patience: Patience) -> Found:
+        """Entries that their origins hold no longer need not be known here: nobody can apply them again [7]."""
+        if found.record is None or not found.record.seen:
+            return found
+        forget: set[str] = set()
+        for seen in found.record.seen:
+            origin = (await self._stores.runs.read(seen.origin, patience)).record
+            if origin is None or not any(entry.id == seen.id for entry in origin.outbox):
+                forget.add(seen.id)
+        if not forget:
+            return found
+        command = c.ForgetSeen(ids=frozenset(forget))
+        result = await self._stores.runs.commit(found.record.key, command, at=found, patience=patience)
+        if not isinstance(result, Committed):
+            return result.found
+        self._repaired("seen", result.record)
+        return Found(result.record, result.revision)
+
+    async def _carry_out(self, committed: Committed, patience: Patience) -> None:
+        try:
+            await self._stores.carry_out(committed, patience)
+        except StillOwed as error:
+            _log.warning("outbox.unpaid", key=committed.record.key, error=str(error))
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def _repaired(self, kind: str, record: Record) -> None:
+        self._metrics.repairs[kind] += 1
+        _log.info("key.repaired", kind=kind, key=record.key, generation=record.generation, run_id=record.run_id)
+
+    def _count(self, done: tuple[Effect, ...]) -> None:
+        for effect in done:
+            match effect:
+                case Wake():
+                    self._metrics.repairs["wakeup"] += 1
+                case Signal():
+                    self._metrics.repairs["signal"] += 1
+                case Apply():
+                    self._metrics.repairs["outbox"] += 1
+
+    def _count_ended(self, committed: Committed) -> None:
+        record, did, metrics = committed.record, committed.decision.did, self._metrics
+        actor = record.task.actor
+        self._repaired({Did.CANCELLED: "stop", Did.FORCED: "forced"}.get(did, "evicted"), record)
+        if did in {Did.CANCELLED, Did.FORCED}:
+            metrics.cancelled[actor, "forced" if did is Did.FORCED else "running"] += 1
+            metrics.outcomes[actor, Did.CANCELLED.value] += 1
+        else:
+            metrics.outcomes[actor, did.value] += 1
+
+
+def _overdue_at(record: Record | None) -> float | None:
+    """When the holder's time is over for good (epoch seconds), None for never."""
+    if record is None:
+        return None
+    if record.phase is Phase.STOPPING:
+        return record.stop.deadline if record.stop is not None else 0.0
+    return None if record.deadline is None else record.deadline + record.task.policy.grace

@@ -1,0 +1,76 @@
+"""The sweep: every record's header against the sessions and the stored wake-ups, to find who owes something.
+
+Owns nothing and writes nothing; it asks keepers to look. The stored wake-ups are listed *before* the headers are read, and
+a record written after that is left to its writer, so a backlog of any size costs one listing and no look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tenure.core.records import read_state
+from tenure.core.subjects import encode_key
+from tenure.core.sweeps import deserves_a_look
+from tenure.nats.patience import Patience
+from tenure.nats.scan import Header
+from tenure.stores import Stores
+from tenure.supervisor.census import Census
+from tenure.supervisor.keepers import Keepers
+
+_PAGE = 500
+
+
+class Sweep:
+    """Passes over all records of a namespace."""
+
+    def __init__(self, stores: Stores, census: Census, keepers: Keepers) -> None:
+        self._stores = stores
+        self._census = census
+        self._keepers = keepers
+
+    async def whole(self, is_mine: Callable[[str], bool]) -> int:
+        """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
+        stores = self._stores
+        stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
+        passed = 0
+
+        def on_header(header: Header) -> None:
+            nonlocal passed
+            passed += 1
+            state = read_state(header.state)
+            if state is None or not is_mine(header.key):
+                return
+            token = encode_key(header.key)
+            suspicious = deserves_a_look(
+                state,
+                age=stored.at - header.stored_at,
+                now=stores.clock.now(),
+                holder_closed=bool(state.session) and self._census.is_gone(state.session),
+                has_wakeup=(state.queue, token) in stored.wakeups,
+                has_timer=token in stored.timers,
+            )
+            if suspicious:
+                self._keepers.ask(header.key, header.revision)
+
+        started = stores.clock.steady()
+
+        async def pace() -> None:
+            ahead = passed / stores.config.sweep_records_per_second - (stores.clock.steady() - started)
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+
+        await stores.runs.scan(on_header, _PAGE, pace)
+        return passed
+
+    async def held_by(self, sessions: set[str], is_mine: Callable[[str], bool]) -> None:
+        """Look for what these closed sessions held, as fast as it goes. Raises Unavailable."""
+
+        def on_header(header: Header) -> None:
+            state = read_state(header.state)
+            if state is None or not is_mine(header.key):
+                return
+            if state.session in sessions or "p" in state.flags:
+                self._keepers.ask(header.key, header.revision)
+
+        await self._stores.runs.scan(on_header, _PAGE)
