@@ -15,11 +15,23 @@ from tenure.core.errors import ConfigError
 
 
 class HealthServer:
-    """A small HTTP server. ``why_not_ready`` returns an empty text while the process is ready."""
+    """A small HTTP server.
 
-    def __init__(self, registry: CollectorRegistry, why_not_ready: Callable[[], str], *, host: str, port: int) -> None:
+    ``why_not_ready`` returns an empty text while the process is ready; ``report`` what else ``/ready`` should tell.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        why_not_ready: Callable[[], str],
+        report: Callable[[], str] = str,
+        *,
+        host: str,
+        port: int,
+    ) -> None:
         self._registry = registry
         self._why_not_ready = why_not_ready
+        self._report = report
         handler = type("_Handler", (_Answer,), {"owner": self})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
@@ -53,7 +65,8 @@ class HealthServer:
                 return 200, "text/plain", b"alive\n"
             case "/ready":
                 why = self._why_not_ready()
-                return (503, "text/plain", f"{why}\n".encode()) if why else (200, "text/plain", b"ready\n")
+                lines = [why or "ready", self._report()]
+                return 503 if why else 200, "text/plain", "".join(f"{line}\n" for line in lines if line).encode()
             case _:
                 return 404, "text/plain", b"try /metrics, /health or /ready\n"
 

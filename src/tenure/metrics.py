@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -99,6 +100,8 @@ class Metrics(Collector):
         self.swept_records = 0
         self.swept_seconds = 0.0
         self.trusted_until: Callable[[], float] = lambda: 0.0
+        self.beside: Metrics | None = None
+        """Of a supervisor in the same process: what both count is told as one."""
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
@@ -110,17 +113,26 @@ class Metrics(Collector):
         """A supervisor has passed over all records."""
         self.swept_records, self.swept_seconds = records, seconds
 
+    def _sum(self, name: str) -> dict[Any, int]:
+        total = dict(getattr(self, name))
+        if self.beside is not None:
+            for labels, number in list(getattr(self.beside, name).items()):
+                total[labels] = total.get(labels, 0) + number
+        return total
+
     def collect(self) -> Iterator[Metric]:
         """Build the families of API.md."""
-        yield _pairs("tenure_claims", "Wake-ups by what the head check said", ("actor", "outcome"), self.claims)
-        yield _pairs("tenure_outcomes", "Outcomes stored", ("actor", "outcome"), self.outcomes)
-        yield _pairs("tenure_superseded", "Stale copies refused", ("actor", "where"), self.superseded)
-        yield _pairs("tenure_cancelled", "Runs that ended cancelled", ("actor", "where"), self.cancelled)
-        yield _singles("tenure_fenced", "Writes refused because another attempt holds the run", "actor", self.fenced)
-        yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", self.takeovers)
-        yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self.conflicts)
-        yield _singles("tenure_repairs", "What supervisors found undone and did", "kind", self.repairs)
-        yield _singles("tenure_errors", "Unexpected errors inside the process", "where", self.errors)
+        yield _pairs("tenure_claims", "Wake-ups by what the head check said", ("actor", "outcome"), self._sum("claims"))
+        yield _pairs("tenure_outcomes", "Outcomes stored", ("actor", "outcome"), self._sum("outcomes"))
+        yield _pairs("tenure_superseded", "Stale copies refused", ("actor", "where"), self._sum("superseded"))
+        yield _pairs("tenure_cancelled", "Runs that ended cancelled", ("actor", "where"), self._sum("cancelled"))
+        yield _singles(
+            "tenure_fenced", "Writes refused because another attempt holds the run", "actor", self._sum("fenced")
+        )
+        yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", self._sum("takeovers"))
+        yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self._sum("conflicts"))
+        yield _singles("tenure_repairs", "What supervisors found undone and did", "kind", self._sum("repairs"))
+        yield _singles("tenure_errors", "Unexpected errors inside the process", "where", self._sum("errors"))
         yield _histograms("tenure_run_seconds", "Time in bodies", "actor", self.run_seconds)
         yield _histograms("tenure_queue_wait_seconds", "From ready to claimed", "queue", self.queue_wait)
         yield _histograms("tenure_start_lateness_seconds", "Delayed runs: from due to claimed", "queue", self.lateness)

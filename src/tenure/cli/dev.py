@@ -1,4 +1,4 @@
-"""``dev``: a server and a worker in one terminal; the worker starts anew whenever a Python file of the app changes.
+"""``dev``: a server and a worker with a supervisor in one terminal; the worker starts anew whenever a Python file of the app changes.
 
 Files are looked at, not watched: a few hundred ``stat`` calls twice a second need no dependency and work on every file
 system.
@@ -45,9 +45,9 @@ def dev(
     url: o.Url = None,
     log_level: o.Level = o.LogLevel.INFO,
 ) -> int:
-    """Run a server (unless --url or $TENURE_NATS_URL names one) and a worker that is restarted when the app's code changes."""
+    """Run a server (unless --url or $TENURE_NATS_URL names one), and a worker with a supervisor, started anew whenever the code changes."""
     folder = _folder_of(target)
-    arguments = [target, "--concurrency", str(concurrency), "--log-level", log_level.value]
+    arguments = [target, "--with-supervisor", "--concurrency", str(concurrency), "--log-level", log_level.value]
     for name in queue or ():
         arguments += ["--queue", name]
     with contextlib.ExitStack() as stack:

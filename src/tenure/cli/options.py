@@ -68,6 +68,20 @@ Queues = Annotated[
     list[str] | None,
     typer.Option("--queue", "-q", help="Queue to work on; may be repeated. Default: the app's.", show_default=False),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Serve /metrics, /health and /ready; 0: a free port, printed.",
+        show_default=False,
+    ),
+]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", help="Address to serve them on: this machine alone unless you say 0.0.0.0.")
+]
+StopWithStdin = Annotated[bool, typer.Option("--stop-with-stdin", hidden=True)]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Bodies at once.")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -16,15 +17,16 @@ from tenure.cli.dev import dev
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.problems import Exit, complain, explain
+from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import cancel, replace, result, submit
 from tenure.cli.worker import worker
 
 _USAGE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for a wrong command line; it lives in click or, since typer brings its own, in typer."""
 _EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configuration, 3 unavailable: try again."
-_GROUPS = {
+_GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Try it": (demo, server, dev),
-    "Run it": (setup, worker),
+    "Run it": (setup, worker, supervisor),
     "Start and end": (submit, replace, cancel),
     "Look": (show, result, watch, ls),
 }

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -27,8 +27,11 @@ from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app
 from tenure.cli.problems import Exit, complain, explain
 from tenure.loops import run_loop, settle_collector
+from tenure.supervisor.beside import Beside
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from tenure.worker import Worker
 
 READY = "worker.ready"
@@ -43,6 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     url: str | None = None
     queues: list[str] | None = None
     concurrency: int = 100
+    with_supervisor: bool = False
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     as_json: bool = False
@@ -54,24 +58,16 @@ def worker(
     *,
     queue: o.Queues = None,
     concurrency: o.Concurrency = 100,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            min=0,
-            max=65_535,
-            help="Serve /metrics, /health and /ready; 0: a free port, printed.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str,
-        typer.Option("--metrics-host", help="Address to serve them on: this machine alone unless you say 0.0.0.0."),
-    ] = "127.0.0.1",
+    with_supervisor: Annotated[
+        bool,
+        typer.Option("--with-supervisor", help="Run a supervisor in this process too.", show_default=False),
+    ] = False,
+    metrics_port: o.MetricsPort = None,
+    metrics_host: o.MetricsHost = "127.0.0.1",
     url: o.Url = None,
     log_level: o.Level = o.LogLevel.INFO,
     log_json: o.LogJson = False,
-    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True)] = False,
+    stop_with_stdin: o.StopWithStdin = False,
 ) -> int:
     """Run an app's actors until SIGTERM or Ctrl-C, then drain; a second Ctrl-C ends it at once."""
     telemetry.configure(log_level.value, as_json=log_json)
@@ -79,6 +75,7 @@ def worker(
         url=url,
         queues=queue,
         concurrency=concurrency,
+        with_supervisor=with_supervisor,
         metrics_host=metrics_host,
         metrics_port=metrics_port,
         as_json=log_json,
@@ -106,40 +103,69 @@ async def _main(app: App, settings: Settings) -> int:
 
 async def _serve(app: App, settings: Settings) -> None:
     worker = app.worker(settings.url, queues=settings.queues, concurrency=settings.concurrency)
-    with _http(worker, settings) as address, stopped_by_signals(worker.stop):
+    loop = asyncio.get_running_loop()
+    beside = (
+        Beside(app.supervisor(settings.url), on_end=lambda: loop.call_soon_threadsafe(worker.stop))
+        if settings.with_supervisor
+        else None
+    )
+
+    def why_not_ready() -> str:
+        return worker.why_not_ready or (beside.why_not_ready if beside is not None else "")
+
+    where = (settings.metrics_host, settings.metrics_port)
+    with health(worker.metrics.registry, why_not_ready, *where) as address, stopped_by_signals(worker.stop):
         if settings.with_stdin:
-            _stop_at_end_of_stdin(worker.stop)
-        async with worker:
-            announcing = asyncio.create_task(_announce(worker, settings, address))
+            stop_at_end_of_stdin(worker.stop)
+        async with worker, _started(beside, worker):
+            announcing = asyncio.create_task(_announce(worker, settings, address, why_not_ready))
             try:
                 await worker.run()
             finally:
                 announcing.cancel()
 
 
+@contextlib.asynccontextmanager
+async def _started(beside: Beside | None, worker: Worker) -> AsyncIterator[None]:
+    """The supervisor that runs in this process too; what ended it, if it was not us, is raised at the end."""
+    if beside is None:
+        yield
+        return
+    await asyncio.to_thread(beside.start)
+    worker.metrics.beside = beside.supervisor.metrics
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(beside.stop)
+    if beside.error is not None:
+        raise beside.error
+
+
 @contextlib.contextmanager
-def _http(worker: Worker, settings: Settings) -> Iterator[str | None]:
-    if settings.metrics_port is None:
+def health(
+    registry: CollectorRegistry,
+    why_not_ready: Callable[[], str],
+    host: str,
+    port: int | None,
+    report: Callable[[], str] = str,
+) -> Iterator[str | None]:
+    """Serve metrics and health if a port is given; the address."""
+    if port is None:
         yield None
         return
     from tenure.health import HealthServer
 
-    server = HealthServer(
-        worker.metrics.registry,
-        lambda: worker.why_not_ready,
-        host=settings.metrics_host,
-        port=settings.metrics_port,
-    )
+    server = HealthServer(registry, why_not_ready, report, host=host, port=port)
     server.start()
     try:
-        yield f"http://{settings.metrics_host}:{server.port}"
+        yield f"http://{host}:{server.port}"
     finally:
         server.close()
 
 
-async def _announce(worker: Worker, settings: Settings, address: str | None) -> None:
+async def _announce(worker: Worker, settings: Settings, address: str | None, why_not_ready: Callable[[], str]) -> None:
     """One line on standard output once the worker pulls: people see it, parents and scripts wait for it."""
-    while worker.why_not_ready:  # noqa: ASYNC110  (what it says depends on clocks as well: there is no event to wait for)
+    while why_not_ready():  # noqa: ASYNC110  (what it says depends on clocks as well: there is no event to wait for)
         await asyncio.sleep(_LOOK_SECONDS)
     said = {
         "namespace": worker.app.namespace,
@@ -186,7 +212,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop_at_end_of_stdin(stop: Callable[[], None]) -> None:
+def stop_at_end_of_stdin(stop: Callable[[], None]) -> None:
     """A parent that holds our standard input takes us along, however it ends."""
     loop = asyncio.get_running_loop()
 
