@@ -45,7 +45,7 @@ def dev(
     url: o.Url = None,
     log_level: o.Level = o.LogLevel.INFO,
 ) -> int:
-    """Run a server (unless --url or $TENURE_NATS_URL names one), and a worker with a supervisor, started anew whenever the code changes."""
+    """Run a server (unless --url or $TENURE_NATS_URL names one), and a worker with a supervisor, anew at each change of code."""
     folder = _folder_of(target)
     arguments = [target, "--with-supervisor", "--concurrency", str(concurrency), "--log-level", log_level.value]
     for name in queue or ():
