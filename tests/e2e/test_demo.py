@@ -51,6 +51,8 @@ def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
     assert said["cancelled_where"]["waiting"] >= 1
     assert said["stale_writes_refused"] >= 1
     assert said["stale_writes_stored"] == 0
+    assert {name: len(took) for name, took in said["takeovers"].items()} == {"killed": 1, "frozen": 1}
+    assert max(said["takeovers"]["killed"]) < 8.0
     assert said["monitor"]["reconfigured"] >= 2
     assert said["monitor"]["checks"] >= 1
     assert report.stderr == ""
@@ -59,7 +61,7 @@ def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_with_too_few_documents_is_told(tmp_path: Path) -> None:
     (tmp_path / "only.txt").write_text(WORDS, encoding="utf-8")
     done = Cli(tmp_path, "", "unused")("demo", str(tmp_path), code=2, cwd=ROOT)
-    assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 5\n"
+    assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 7\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -75,10 +77,12 @@ async def test_an_interrupted_demonstration_leaves_nothing(
 
     def at_work() -> bool:
         family[:] = parent.children(recursive=True)
-        logs = list(scratch.glob("tenure-demo-*/worker-*.log"))
+        logs = list(scratch.glob("tenure-demo-*/*.log"))
         return len(logs) == 3 and all(b"session.opened" in log.read_bytes() for log in logs)
 
-    await wait_until(at_work, description="the workers have opened their sessions", timeout=20)
+    await wait_until(
+        at_work, description="the supervisor and the first two workers have opened their sessions", timeout=20
+    )
     process.send_signal(number)
     assert await asyncio.to_thread(process.wait, 20) == 130
     end(process)
@@ -163,7 +167,8 @@ def test_events_out_of_order_change_nothing() -> None:
 def test_every_fate_has_documents_and_keys_fit(folder: Path) -> None:
     paths = [path for path in folder.rglob("*.*") if path.is_file()]
     roles = [document.role for document in cast(paths, folder)]
-    assert {roles.count(role) for role in Role if role is not Role.RUN} == {1}
+    assert {roles.count(role) for role in Role if role not in (Role.RUN, Role.CUT_DOWN)} == {1}
+    assert roles.count(Role.CUT_DOWN) == 2
     keys = {document.key for document in cast(paths, folder)}
     assert len(keys) == 12
     assert "flat/page 0.txt" in keys
@@ -177,6 +182,7 @@ def test_the_table_shows_what_fails() -> None:
         documents=1, workers=3, seconds=1.0, tasks_per_second=2.0, accepted=2, succeeded=1, failed=0, cancelled=0,
         superseded=1, bodies=2, replaced={"waiting": 1, "running": 0}, superseded_where={"head": 1, "tail": 0},
         cancelled_where={}, monitor={"checks": 1, "reconfigured": 1, "in_mid_check": 1, "old_schedule_came_back": 0},
+        takeovers={"killed": [4.5, 5.0], "frozen": []}, repaired={"takeover": 2},
         stale_writes_refused=0, stale_writes_stored=1, checks={"no stale write was stored": False, "sums": True},
         problems=["'k' holds the result of a call that was replaced"],
     )  # fmt: skip
@@ -188,4 +194,5 @@ def test_the_table_shows_what_fails() -> None:
     assert "FAILS no stale write was stored" in lines
     assert "holds sums" in lines
     assert "superseded 1 head 1" in lines
+    assert "taken over (killed) 2 started again after 4.5 to 5 s" in lines
     assert "problem 'k' holds the result of a call that was replaced" in lines

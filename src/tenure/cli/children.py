@@ -1,4 +1,4 @@
-"""Workers in processes of their own, for ``dev`` and ``demo``.
+"""Workers and supervisors in processes of their own, for ``dev`` and ``demo``.
 
 A child holds the reading end of a pipe whose writing end we hold, and drains when it closes: however we end, it ends
 too.
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-from tenure.cli.worker import READY
+from tenure.cli import supervisor, worker
 from tenure.core.errors import TenureError
 
 _START_SECONDS = 30.0
 
 
 class Ready(msgspec.Struct):
-    """What a worker says once it pulls."""
+    """What a worker or a supervisor says once it is ready."""
 
     event: str
     namespace: str
@@ -30,10 +30,13 @@ class Ready(msgspec.Struct):
 
 
 class Child:
-    """A ``tenure worker`` process. With a ``log`` its standard error goes there and its ready line is ours to read."""
+    """A ``tenure worker`` (or ``supervisor``) process.
 
-    def __init__(self, arguments: list[str], *, log: Path | None = None) -> None:
-        self._arguments = arguments
+    With a ``log`` its standard error goes there and its ready line is ours to read.
+    """
+
+    def __init__(self, arguments: list[str], *, command: str = "worker", log: Path | None = None) -> None:
+        self._arguments = [command, *arguments]
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -42,12 +45,12 @@ class Child:
     def process(self) -> asyncio.subprocess.Process:
         """The process. Raises TenureError before it is started."""
         if self._process is None:
-            raise TenureError("the worker is not started")
+            raise TenureError("the process is not started")
         return self._process
 
     async def start(self) -> None:
         """Start the process."""
-        command = [sys.executable, "-m", "tenure.cli", "worker", *self._arguments, "--stop-with-stdin"]
+        command = [sys.executable, "-m", "tenure.cli", *self._arguments, "--stop-with-stdin"]
         pipe = asyncio.subprocess.PIPE
         if self._log is None:
             self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe)
@@ -61,17 +64,17 @@ class Child:
         """Wait until it pulls. Raises TenureError with its last words if it ends instead."""
         output = self.process.stdout
         if output is None:
-            raise TenureError("a worker without a log keeps its ready line to itself")
+            raise TenureError("a process without a log keeps its ready line to itself")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_SECONDS):
                 while line := await output.readline():
                     with contextlib.suppress(msgspec.DecodeError):
                         said = msgspec.json.decode(line, type=Ready)
-                        if said.event == READY:
+                        if said.event in {worker.READY, supervisor.READY}:
                             self._draining = asyncio.create_task(_drain(output))
                             return said
         words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if self._log else []
-        raise TenureError(f"a worker did not start: {words[-1] if words else 'it said nothing'}")
+        raise TenureError(f"a {self._arguments[0]} did not start: {words[-1] if words else 'it said nothing'}")
 
     async def stop(self, seconds: float) -> int:
         """SIGTERM, and SIGKILL after ``seconds``; its exit code."""

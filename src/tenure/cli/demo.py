@@ -18,7 +18,7 @@ def demo(
         Path | None,
         typer.Argument(metavar="[FOLDER]", help="Whose documents. Default: /usr/share/doc.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=5, help="At most so many documents.")] = 300,
+    limit: Annotated[int, typer.Option("--limit", min=7, help="At most so many documents.")] = 300,
     as_json: o.AsJson = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the store and the workers' logs.", show_default=False)

@@ -6,6 +6,7 @@ The records' story against the workers' counters and the handles, and the table 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import urllib.request
 from collections import Counter
@@ -14,8 +15,9 @@ from typing import Any
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from tenure.cli.demo_crash import CrashStory
 from tenure.cli.demo_ledger import Ledger
-from tenure.cli.demo_story import Document, DocumentStory, MonitorStory
+from tenure.cli.demo_story import Document, DocumentStory, MonitorStory, Role
 from tenure.client import Client
 from tenure.core.errors import RunSuperseded
 from tenure.core.records import Last, Phase, Record
@@ -47,7 +49,9 @@ class Metrics:
         for text in await asyncio.gather(*(asyncio.to_thread(_fetch, f"{address}/metrics") for address in addresses)):
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
-                    label = sample.labels.get("where") or sample.labels.get("outcome") or ""
+                    label = next(
+                        (sample.labels[name] for name in ("where", "outcome", "kind") if name in sample.labels), ""
+                    )
                     self._sums[sample.name, label] += int(sample.value)
         return self
 
@@ -59,14 +63,14 @@ class Metrics:
         """A counter's sum over some labels, over all where none is given."""
         return sum(value for label, value in self.by(name).items() if not labels or label in labels)
 
-    def counts(self) -> Counts:
-        """What the workers counted."""
+    def counts(self, cut_down: int = 0) -> Counts:
+        """What the workers counted; the ``cut_down`` bodies of the one that was killed are told by nobody else."""
         return Counts(
             succeeded=self.total("tenure_outcomes_total", "succeeded", "rescheduled"),
             failed=self.total("tenure_outcomes_total", "failed"),
             cancelled=self.total("tenure_cancelled_total"),
             superseded=self.total("tenure_superseded_total"),
-            bodies=self.total("tenure_run_seconds_count"),
+            bodies=self.total("tenure_run_seconds_count") + cut_down,
         )
 
 
@@ -180,6 +184,8 @@ class Report(msgspec.Struct, kw_only=True):
     superseded_where: dict[str, int]
     cancelled_where: dict[str, int]
     monitor: dict[str, int]
+    takeovers: dict[str, list[float]]
+    repaired: dict[str, int]
     stale_writes_refused: int
     stale_writes_stored: int
     checks: dict[str, bool]
@@ -194,16 +200,16 @@ class Report(msgspec.Struct, kw_only=True):
 def make_report(
     story: DocumentStory,
     monitor: MonitorStory,
+    crash: CrashStory,
     ledgers: tuple[Ledger, Ledger],
     metrics: Metrics,
     *,
     stale: list[str],
     seconds: float,
-    workers: int,
     codes: list[int],
 ) -> Report:
     """Compare the sources and put everything into one struct."""
-    told, counted = counts_of(list(ledgers)), metrics.counts()
+    told, counted = counts_of(list(ledgers)), metrics.counts(crash.cut_down)
     documents, watch = ledgers
     accepted = sum(len(ledger.runs) for ledger in ledgers)
     refined = sum(fate.key.endswith("/refined") for fate in documents.runs.values())
@@ -213,7 +219,7 @@ def make_report(
     ended = told.succeeded + told.failed + told.cancelled
     return Report(
         documents=len(story.documents),
-        workers=workers,
+        workers=len(codes) - 1,
         seconds=round(seconds, 2),
         tasks_per_second=round((ended + told.superseded) / seconds, 1),
         accepted=accepted,
@@ -231,7 +237,10 @@ def make_report(
             "in_mid_check": monitor.hits,
             "old_schedule_came_back": came_back,
         },
-        stale_writes_refused=sum(number for label, number in where.items() if label != "head"),
+        takeovers={name: [round(seconds, 2) for seconds in sorted(took)] for name, took in crash.took.items()},
+        repaired={kind: number for kind, number in metrics.by("tenure_repairs_total").items() if number},
+        stale_writes_refused=sum(number for label, number in where.items() if label != "head")
+        + metrics.total("tenure_fenced_total"),
         stale_writes_stored=len(stale),
         checks={
             "every call and spawn is one accepted run": len(documents.runs) == asked,
@@ -239,11 +248,22 @@ def make_report(
             "the workers' metrics say the same": counted == told,
             "no stale write was stored": not stale,
             "the old schedule never came back": not came_back,
-            "no worker met an unexpected error": not metrics.total("tenure_errors_total"),
-            "all workers drained and left with 0": not any(codes),
+            **_crash_checks(story, crash, metrics, codes),
         },
         problems=stale if counted == told else [*stale, f"records say {told}, workers say {counted}"],
     )
+
+
+def _crash_checks(story: DocumentStory, crash: CrashStory, metrics: Metrics, codes: list[int]) -> dict[str, bool]:
+    cut_down = sum(document.role is Role.CUT_DOWN for document in story.documents)
+    took = sum(len(times) for times in crash.took.values())
+    errors = metrics.total("tenure_errors_total") - metrics.total("tenure_errors_total", "lease")  # the frozen one's
+    taken_over = metrics.total("tenure_takeovers_total")
+    return {
+        "every run of the killed and of the frozen worker was taken over once": took == taken_over == cut_down,
+        "no process met an unexpected error": not errors,
+        "all drained and left with 0, but the killed one": sorted(codes) == [-signal.SIGKILL, *[0] * (len(codes) - 1)],
+    }
 
 
 def print_report(report: Report) -> None:
@@ -269,7 +289,11 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
     monitor = report.monitor
     split = _split
     return [
-        ("documents", str(report.documents), f"on {report.workers} worker processes, one of them for the monitor"),
+        (
+            "documents",
+            str(report.documents),
+            f"on {report.workers} worker processes; one for the monitor, one killed, one frozen",
+        ),
         ("runs accepted", str(report.accepted), f"{report.tasks_per_second:g} a second, in {report.seconds:g} s"),
         ("  succeeded", str(report.succeeded), f"of which the monitor's checks: {monitor['checks']}"),
         ("  failed", str(report.failed), "files that no retry can help: binary, broken, encrypted"),
@@ -277,6 +301,12 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
         ("  superseded", str(report.superseded), split(report.superseded_where)),
         ("bodies run", str(report.bodies), ""),
         ("replaced", str(sum(report.replaced.values())), split(report.replaced)),
+        *(
+            (f"taken over ({name})", str(len(times)), f"started again after {times[0]:g} to {times[-1]:g} s")
+            for name, times in report.takeovers.items()
+            if times
+        ),
+        ("repaired", str(sum(report.repaired.values())), split(report.repaired)),
         ("reconfigured", str(monitor["reconfigured"]), f"of which in the middle of a check: {monitor['in_mid_check']}"),
         ("stale writes refused", str(report.stale_writes_refused), ""),
         ("stale writes stored", str(report.stale_writes_stored), ""),

@@ -1,8 +1,10 @@
 """Behind ``demo``.
 
-Real documents on two workers, a monitor on a third, with replaces and cancels in mid-run; ends with an account.
+Real documents on four workers, two of which are cut down; a monitor on a fifth; with replaces and cancels in mid-run.
 
-Owns processes and folders: the embedded server, the workers, the temporary store. Whatever happens, they are gone at
+It ends with an account.
+
+Owns processes and folders: the embedded server, the supervisor, the workers, the temporary store. Whatever happens, they are gone at
 the end.
 """
 
@@ -20,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenure.cli.children import Child, Ready
+from tenure.cli.demo_crash import CrashStory
 from tenure.cli.demo_ledger import Ledger
 from tenure.cli.demo_report import Metrics, Report, counts_of, make_report, refined_key, stale_writes
-from tenure.cli.demo_story import LEAST_DOCUMENTS, MONITOR_KEY, DocumentStory, MonitorStory, cast
+from tenure.cli.demo_story import LEAST_DOCUMENTS, MONITOR_KEY, VICTIMS, DocumentStory, MonitorStory, Role, cast
 from tenure.cli.parsing import load_app
 from tenure.client import Client
 from tenure.core.errors import ConfigError, Unavailable
@@ -83,6 +86,7 @@ class _Demo:
         self._progress = progress
         self._bar = progress.add_task("starting", total=None)
         self._children: list[Child] = []
+        self._addresses: dict[str, str] = {}
 
     async def run(self, folder: Path | None, limit: int) -> Report:
         """Everything, from the first process to the last number."""
@@ -99,34 +103,60 @@ class _Demo:
             _written_down(watching, watch),
         ):
             try:
-                ready = await self._start_workers()
                 started = loop.time()
                 story = DocumentStory(client, documents, documents_app.actors["extract"], cast_of)
+                crash = await self._start_victims(client, story)
+                ready = await self._start_workers()
                 monitor = MonitorStory(watching, watch, monitor_app.actors["check"], ready[-1].pid)
                 async with asyncio.TaskGroup() as group:
+                    group.create_task(crash.play())
                     group.create_task(story.play())
                     group.create_task(monitor.play(str(folder or Path.cwd())))
                     group.create_task(self._finished(client, story, documents))
                 await monitor.end()
                 await self._until_over(watching, watch, [MONITOR_KEY])
                 seconds = loop.time() - started
-                metrics = await self._settled([r.metrics or "" for r in ready], [documents, watch])
+                metrics = await self._settled([documents, watch], crash.cut_down)
                 stale = await stale_writes(client, story, documents)
             finally:
                 codes = await self._stop_workers()
         return make_report(
-            story, monitor, (documents, watch), metrics, stale=stale, seconds=seconds, workers=len(codes), codes=codes
+            story, monitor, crash, (documents, watch), metrics, stale=stale, seconds=seconds, codes=codes
         )
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
+    async def _start(self, name: str, target: str, *more: str, command: str = "worker") -> Ready:
+        arguments = [target, "--url", self._url, "--metrics-port", "0", *more]
+        child = Child(arguments, command=command, log=self._scratch / f"{name}.log")
+        self._children.append(child)
+        await child.start()
+        ready = await child.ready()
+        self._addresses[name] = ready.metrics or ""
+        return ready
+
+    async def _start_victims(self, client: Client, story: DocumentStory) -> CrashStory:
+        """The supervisor, and the two workers that will be cut down: full of runs, before others could take these."""
+        victims = [document for document in story.documents if document.role is Role.CUT_DOWN]
+        slots = ("--concurrency", str(len(victims) // VICTIMS))
+        names = ("killed", "frozen")
+        _, killed, frozen = await asyncio.gather(
+            self._start("supervisor", _DOCUMENTS, command="supervisor"),
+            *(self._start(name, _DOCUMENTS, *slots) for name in names),
+        )
+        crash = CrashStory(client, victims, killed.pid, frozen.pid)
+        await story.submit(victims)
+        await crash.until_running()
+        del self._addresses["killed"]  # it will not answer any more, and has counted nothing that matters
+        return crash
+
     async def _start_workers(self) -> list[Ready]:
-        for number, target in enumerate([*[_DOCUMENTS] * _WORKERS, _MONITOR], 1):
-            arguments = [target, "--url", self._url, "--concurrency", str(_SLOTS), "--metrics-port", "0"]
-            child = Child(arguments, log=self._scratch / f"worker-{number}.log")
-            self._children.append(child)
-            await child.start()
-        return list(await asyncio.gather(*(child.ready() for child in self._children)))
+        """The workers that do the rest: two for documents, and the monitor's."""
+        slots = ("--concurrency", str(_SLOTS))
+        return await asyncio.gather(
+            *(self._start(f"worker-{number}", _DOCUMENTS, *slots) for number in range(1, _WORKERS + 1)),
+            self._start("worker-monitor", _MONITOR, *slots),
+        )
 
     async def _stop_workers(self) -> list[int]:
         children, self._children = self._children, []
@@ -174,7 +204,7 @@ class _Demo:
                 silent_since = loop.time()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _settled(self, addresses: list[str], ledgers: list[Ledger]) -> Metrics:
+    async def _settled(self, ledgers: list[Ledger], cut_down: int) -> Metrics:
         """Counters, once the last stale wake-ups have arrived and been refused.
 
         Whatever they are when patience ends.
@@ -183,8 +213,8 @@ class _Demo:
         loop = asyncio.get_running_loop()
         until = loop.time() + _SETTLE_SECONDS
         while True:
-            metrics = await Metrics.scrape(addresses)
-            if metrics.counts() == counts_of(ledgers) or loop.time() > until:
+            metrics = await Metrics.scrape(list(self._addresses.values()))
+            if metrics.counts(cut_down) == counts_of(ledgers) or loop.time() > until:
                 return metrics
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -25,10 +25,14 @@ from tenure.core.errors import TenureError
 from tenure.core.records import Phase, Record
 from tenure.run import Run
 
-LEAST_DOCUMENTS = 5
+LEAST_DOCUMENTS = 7
+VICTIMS = 2
+"""Worker processes that are killed or frozen in mid-run."""
+_MOST_CUT_DOWN = 4
+"""Bodies at most that each of them runs by then."""
 _SHARE = 20
 _KEY_BYTES = 160
-_LONG_PAUSE, _SHORT_PAUSE, _READING_SECONDS = 30.0, 2.0, 0.2
+_LONG_PAUSE, _SHORT_PAUSE, _CUT_PAUSE, _READING_SECONDS = 30.0, 2.0, 4.0, 0.2
 _SOON, _LATER = 1.5, 3.0
 """Seconds of delay: one below, one above what makes the server schedule a timer."""
 
@@ -42,9 +46,11 @@ class Role(Enum):
     REPLACE_RUNNING = auto()
     REPLACE_BESIDE = auto()
     CANCEL_RUNNING = auto()
+    CUT_DOWN = auto()
 
 
 _WAITING = (Role.REPLACE_WAITING, Role.CANCEL_WAITING)
+_LONG = (Role.REPLACE_RUNNING, Role.CANCEL_RUNNING)
 _RUNNING = (Role.REPLACE_RUNNING, Role.REPLACE_BESIDE, Role.CANCEL_RUNNING)
 
 
@@ -67,7 +73,8 @@ class Document:
 
     def call(self, extract: Actor[..., ..., Any, Any]) -> Call[Any]:
         """The first call: bodies that are to be hit in mid-run take their time."""
-        pause = _SHORT_PAUSE if self.role is Role.REPLACE_BESIDE else _LONG_PAUSE if self.role in _RUNNING else 0.0
+        pauses = {Role.REPLACE_BESIDE: _SHORT_PAUSE, Role.CUT_DOWN: _CUT_PAUSE} | dict.fromkeys(_LONG, _LONG_PAUSE)
+        pause = pauses.get(self.role, 0.0)
         return extract.call(self.path, pause=pause)
 
 
@@ -87,7 +94,9 @@ def cast(paths: list[Path], folder: Path | None) -> list[Document]:
     """
     share = max(1, len(paths) // _SHARE)
     small = sorted(paths, key=lambda path: (path.stat().st_size, path))
-    roles = dict(zip(small, [role for role in (*_WAITING, *_RUNNING) for _ in range(share)], strict=False))
+    fates = [role for role in (*_WAITING, *_RUNNING) for _ in range(share)]
+    fates = [Role.CUT_DOWN] * VICTIMS * min(share, _MOST_CUT_DOWN) + fates
+    roles = dict(zip(small, fates, strict=False))
     after = {path: small[(number + 1) % len(small)] for number, path in enumerate(small)}
     return [Document(key_of(p, folder), str(p), roles.get(p, Role.RUN), str(after[p])) for p in paths]
 
@@ -114,18 +123,19 @@ class DocumentStory:
     async def play(self) -> None:
         """Submit all; act on waiting ones at once and on the others when their bodies have begun to read."""
         async with asyncio.TaskGroup() as group:
-            await self._submit([d for d in self.documents if d.role in _RUNNING], None)
+            await self.submit([d for d in self.documents if d.role in _RUNNING])
             for document in self.documents:
                 if document.role in _RUNNING and document.run is not None:
                     group.create_task(self._hit_running(document, document.run))
             waiting = [d for d in self.documents if d.role in _WAITING]
-            await self._submit(waiting[0::2], _SOON)
-            await self._submit(waiting[1::2], _LATER)
+            await self.submit(waiting[0::2], _SOON)
+            await self.submit(waiting[1::2], _LATER)
             for document in waiting:
                 await self._act(document, "waiting")
-            await self._submit([d for d in self.documents if d.role is Role.RUN], None)
+            await self.submit([d for d in self.documents if d.role is Role.RUN])
 
-    async def _submit(self, documents: list[Document], delay: float | None) -> None:
+    async def submit(self, documents: list[Document], delay: float | None = None) -> None:
+        """Submit the first call of each."""
         calls = [(document.call(self._extract), document.key) for document in documents]
         for document, run in zip(documents, await self._client.submit_many(calls, delay=delay), strict=True):
             if isinstance(run, TenureError):
