@@ -66,6 +66,7 @@ class Census:
         self._watched: dict[str, _Watched] = {}
         self._watching_since = clock.steady()
         self._ticked_at = clock.steady()
+        self._loaded = False
         self.caught_up = asyncio.Event()
         """Set while every entry that is stored has been seen."""
 
@@ -118,10 +119,11 @@ class Census:
     def _seen(self, seen: SeenSession) -> None:
         session = seen.session
         known = self._watched.get(session.id)
+        self._loaded = self._loaded or self.caught_up.is_set()
         if known is not None and known.revision >= seen.revision:
             return
         self._watched[session.id] = _Watched(session, seen.revision, self._clock.steady())
-        if session.closed is not None and (known is None or known.session.closed is None) and self.caught_up.is_set():
+        if session.closed is not None and (known is None or known.session.closed is None) and self._loaded:
             self._on_closed(session)
 
     def start_anew(self) -> None:

@@ -45,7 +45,7 @@ class Keepers:
         self._stores = stores
         self._census = census
         self._metrics = metrics
-        self._asked: dict[str, None] = {}
+        self._asked: dict[str, int] = {}
         self._busy: set[str] = set()
         self._news = asyncio.Event()
         self._looked: dict[str, _Looked] = {}
@@ -57,7 +57,7 @@ class Keepers:
         if looked is not None and looked.revision == revision and self._stores.clock.steady() < looked.again_at:
             return
         if len(self._asked) < _MOST_WAITING and key not in self._busy:
-            self._asked[key] = None
+            self._asked[key] = revision
             self._news.set()
 
     @property
@@ -72,17 +72,18 @@ class Keepers:
                 self._news.clear()
                 await self._news.wait()
             key = next(iter(self._asked))
-            del self._asked[key]
+            revision = self._asked.pop(key)
             self._busy.add(key)
             try:
                 await self._look_after(key)
             except (NewerSchema, UnreadableRecord) as error:  # for a newer Tenure, or for people
-                self._remember(key, 0, _AGAIN_SECONDS)
+                self._remember(key, revision, _AGAIN_SECONDS)
                 _log.warning("record.passed_over", key=key, error=str(error))
             except TenureError as error:  # the server: the next sweep finds it again
                 self._metrics.errors["server"] += 1
                 _log.warning("key.not_repaired", key=key, error=str(error))
             except Exception:  # noqa: BLE001  (a defect of ours ends this key's repair, not the supervisor)
+                self._remember(key, revision, _AGAIN_SECONDS)
                 self._unexpected(key)
             finally:
                 self._busy.discard(key)
@@ -91,7 +92,6 @@ class Keepers:
         self._metrics.errors["keeper"] += 1
         _log.exception("keeper.crashed", key=key)
         now = self._stores.clock.steady()
-        self._remember(key, 0, _AGAIN_SECONDS)
         self._errors.append(now)
         while self._errors and self._errors[0] < now - 60.0:
             self._errors.popleft()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.clock import SYSTEM
@@ -51,7 +52,6 @@ class Supervisor:
         self._lease: Lease | None = None
         self._census: Census | None = None
         self._keepers: Keepers | None = None
-        self._owners: tuple[frozenset[str], tuple[str, ...]] = (frozenset(), ())
         self._lost = asyncio.Event()
         self._stopping = asyncio.Event()
         self._closed = asyncio.Event()
@@ -183,7 +183,7 @@ class Supervisor:
             started = self.stores.clock.steady()
             everything = number % _EVERYTHING_EVERY == 0
             try:
-                passed = await sweep.whole((lambda _key: True) if everything else self._is_mine)
+                passed = await sweep.whole((lambda _key: True) if everything else self._mine())
             except Unavailable as error:
                 _log.warning("sweep.failed", error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -201,7 +201,7 @@ class Supervisor:
             await asyncio.sleep(_COALESCE_SECONDS)
             self._closed.clear()
             try:
-                await sweep.held_by(self._known.recently_closed(), self._is_mine)
+                await sweep.held_by(self._known.recently_closed(), self._mine())
             except Unavailable as error:
                 _log.warning("sweep.failed", error=str(error))
                 self._closed.set()
@@ -242,12 +242,11 @@ class Supervisor:
             with contextlib.suppress(RuntimeError):  # the loop is closed: we are gone
                 self._loop.call_soon_threadsafe(self._lost.set)
 
-    def _is_mine(self, key: str) -> bool:
-        """Whether this supervisor looks after the key, as far as it knows who lives."""
-        living = frozenset(self._known.lively_supervisors() | {self.lease.id})
-        if self._owners[0] != living:
-            self._owners = (living, owners(living))
-        return self._owners[1][partition_of(key)] == self.lease.id
+    def _mine(self) -> Callable[[str], bool]:
+        """Tells whether this supervisor looks after a key, as far as it knows now who lives."""
+        me = self.lease.id
+        partitions = owners(self._known.lively_supervisors() | {me})
+        return lambda key: partitions[partition_of(key)] == me
 
     # -- health ------------------------------------------------------------------------------------------------------
 
