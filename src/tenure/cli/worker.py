@@ -113,7 +113,10 @@ async def _serve(app: App, settings: Settings) -> None:
     def why_not_ready() -> str:
         return worker.why_not_ready or (beside.why_not_ready if beside is not None else "")
 
-    where = (settings.metrics_host, settings.metrics_port)
+    def report() -> str:
+        return beside.supervisor.report if beside is not None else ""
+
+    where = (settings.metrics_host, settings.metrics_port, report)
     with health(worker.metrics.registry, why_not_ready, *where) as address, stopped_by_signals(worker.stop):
         if settings.with_stdin:
             stop_at_end_of_stdin(worker.stop)
