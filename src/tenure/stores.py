@@ -20,6 +20,7 @@ from tenure.core.subjects import Names
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
+from tenure.nats.presence import Presence
 from tenure.nats.runs import Committed, Found, Runs
 from tenure.nats.sessions import Sessions
 from tenure.nats.topology import Topology, ensure
@@ -39,6 +40,7 @@ class Stores:
         self.work = Work(conn, names, topology.incarnation)
         self.sessions = Sessions(conn, names)
         self.blobs = Blobs(conn, names)
+        self.presence = Presence(conn, names, topology.incarnation)
 
     @classmethod
     async def open(

@@ -33,6 +33,9 @@ MIN_SERVER = (2, 12)
 _HEADER_ROOM = 2_048
 """Bytes kept free below the server's max_payload for headers: it drops the *connection* of whoever exceeds the sum."""
 
+UNAVAILABLE = 503
+"""Code of JetStream's error answers that pass by themselves; ``description`` says more."""
+
 _DRAIN_SECONDS = 2.0
 _log = get_logger("tenure.nats")
 Callback = Callable[[], Awaitable[None] | None]
@@ -149,12 +152,15 @@ class Connection:
             raise ConfigError(msg)
         try:
             info = await self.api("INFO", {}, timeout=self.config.connect_timeout_seconds)
-        except (NotSent, Lost) as error:
+        except NotSent as error:
             msg = f"the NATS server at {url} has no JetStream: start it with `-js` or a `jetstream` block in its configuration"
             raise ConfigError(msg) from error
+        except Lost as error:  # a cluster between two leaders says nothing
+            msg = f"JetStream of the server at {url} does not answer: {error}"
+            raise Unavailable(msg) from error
         if isinstance(info, ApiError):
             msg = f"JetStream of the server at {url} is not usable: {info.description}"
-            raise ConfigError(msg)
+            raise Unavailable(msg) if info.code == UNAVAILABLE else ConfigError(msg)
 
     async def close(self) -> None:
         """Close at once; what is in flight is lost. Drain services first."""
@@ -342,10 +348,7 @@ class Connection:
             future.set_result(Answer(data, headers))
 
     def _reap(self) -> None:
-        """Give up on requests whose time is over.
-
-        They stand in the order of their deadlines, answered ones are passed over.
-        """
+        """Give up on requests whose time is over: they stand in the order of their deadlines, answered ones are passed."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._reaper = None

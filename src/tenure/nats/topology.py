@@ -17,7 +17,7 @@ from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.subjects import Names
 from tenure.nats import blobs, runs, sessions, work
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats.runs import NO_STREAM
 
 _INCARNATION = "tenure.incarnation"
@@ -72,11 +72,16 @@ async def ensure(
             info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or {"config": {}}
             changes.append(await _check(conn, spec, info["config"], replicas=replicas, migrate=migrate))
         if make is runs.spec:
-            incarnation = (info["config"].get("metadata") or {}).get(_INCARNATION, "")
+            incarnation = incarnation_of(info)
     if not incarnation:
         msg = f"stream {names.runs_stream} was not made by Tenure (its metadata lack {_INCARNATION}): use another namespace"
         raise ConfigError(msg)
     return Topology(incarnation, tuple(changes))
+
+
+def incarnation_of(info: dict[str, Any]) -> str:
+    """The incarnation in a runs bucket's stream info; empty if Tenure did not make it."""
+    return str((info["config"].get("metadata") or {}).get(_INCARNATION, ""))
 
 
 async def exists(conn: Connection, names: Names) -> bool:
@@ -125,5 +130,7 @@ async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, 
         if answer.err_code in {NO_STREAM, _NAME_IN_USE}:
             return None
         msg = f"{call}: {answer.description}"
+        if answer.code == UNAVAILABLE:  # a cluster between two leaders, or without a quorum
+            raise Unavailable(msg)
         raise ConfigError(msg)
     return answer

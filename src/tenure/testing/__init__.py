@@ -1,7 +1,7 @@
 """For the tests of code that uses Tenure.
 
 ``nats_server`` starts a real server for a block of code; the pytest fixture of the same name (see ``plugin``) does so
-for a session.
+for a session. ``nats_cluster`` starts three that replicate.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Iterator
 
 from tenure.nats.embedded import EmbeddedServer, StrPath
+from tenure.testing.cluster import Cluster, nats_cluster
 
-__all__ = ["nats_server"]
+__all__ = ["Cluster", "nats_cluster", "nats_server"]
 
 
 @contextlib.contextmanager

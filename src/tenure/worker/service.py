@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +25,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
+from tenure.worker.crashes import Crashes
 from tenure.worker.handler import Handler
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _log = get_logger("tenure.worker")
 _TEND_SECONDS = 1.0
 _GAUGE_TICKS = 5
-_ERRORS_A_MINUTE = 30
 _IDLE_LOOK_SECONDS = 0.05
 
 
@@ -70,7 +69,7 @@ class Worker:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
-        self._errors: deque[float] = deque()
+        self._crashes = Crashes(SYSTEM)
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -215,12 +214,13 @@ class Worker:
                 self._lease = await self._open_lease()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(pulling=not self._stopping.is_set())
-                tending = group.create_task(self._tend())
+                loops = [group.create_task(self._tend()), group.create_task(self._watch_streams())]
                 while not self._stopping.is_set():
                     await first_of(self._stopping, self._lost)
                     if self._lost.is_set() and not self._stopping.is_set():
                         await self._renew_session()
-                tending.cancel()
+                for loop in loops:
+                    loop.cancel()
         finally:
             await self._drain()
             self._stopping.clear()
@@ -239,10 +239,21 @@ class Worker:
                     for queue, (waiting, _) in (await self.puller.pending()).items():
                         self.metrics.pending[queue] = waiting
 
+    async def _watch_streams(self) -> None:
+        """Nothing of what is in hand may be written to a runs bucket that was made anew: give all of it up, and end."""
+        try:
+            await self.stores.presence.run()
+        except ConfigError as error:
+            self._failure = error
+            self._tell_all("lease_lost")
+            self._abandon_rest()
+            self.stop()
+
     # -- deliveries --------------------------------------------------------------------------------------------------
 
     def _free(self) -> int:
-        return self.concurrency - len(self.table) if self.lease.trusted else 0
+        usable = self.lease.trusted and not self.stores.presence.missing
+        return self.concurrency - len(self.table) if usable else 0
 
     def _on_change(self) -> None:
         self._changed.set()
@@ -297,14 +308,9 @@ class Worker:
         """Counted, logged with its traceback, and after too many a minute the end of the process."""
         self.metrics.errors["handler"] += 1
         _log.exception("run.crashed", key=live.key, run_id=live.run_id)
-        now = self.stores.clock.steady()
-        self._errors.append(now)
-        while self._errors and self._errors[0] < now - 60.0:
-            self._errors.popleft()
-        if len(self._errors) > _ERRORS_A_MINUTE:
-            self._failure = TenureError(
-                f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
-            )
+        failure = self._crashes.one_more()
+        if failure is not None:
+            self._failure = failure
             self.stop()
 
     # -- stop signals and the lease ----------------------------------------------------------------------------------
@@ -393,6 +399,8 @@ class Worker:
         """Empty while the worker pulls, its session is trusted and its loops run; else what is missing."""
         if self._lease is None or self._puller is None or not self._puller.pulling:
             return "not pulling"
+        if self.stores.presence.missing:
+            return self.stores.presence.missing
         if not self._lease.trusted:
             return "the session is not trusted"
         deaf = self._puller.deaf

@@ -1,0 +1,73 @@
+"""Whether what ``setup`` made is still there: somebody may delete a stream under processes that run.
+
+Every write would then be repeated for as long as its session lives, and nobody would know why. This looks every few
+seconds and says it in words. It decides one thing: a runs bucket that was deleted and made *again* counts its revisions
+from 1 anew, so that what is in a process's hands could overwrite a stranger's record [12]. Such a process must end.
+
+Reads only; ``topology`` creates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tenure.core.errors import ConfigError
+from tenure.core.subjects import Names
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.runs import NO_STREAM
+from tenure.nats.topology import incarnation_of
+from tenure.telemetry import get_logger
+
+_LOOK_SECONDS = 4.0
+_MISSING_LOOK_SECONDS = 1.0
+_log = get_logger("tenure.presence")
+
+
+class Presence:
+    """The streams of one namespace, as they were last seen."""
+
+    def __init__(self, conn: Connection, names: Names, incarnation: str) -> None:
+        self._conn = conn
+        self._names = names
+        self._incarnation = incarnation
+        self._called = {
+            names.runs_stream: f"the runs bucket {names.runs_bucket}",
+            names.work_stream: f"the work stream {names.work_stream}",
+            names.sessions_stream: f"the sessions bucket {names.sessions_bucket}",
+            names.blobs_stream: f"the blobs bucket {names.blobs_bucket}",
+        }
+        self.missing = ""
+        """What is gone and what to do about it, in words; empty while everything is there."""
+
+    async def run(self) -> None:
+        """Look every few seconds, for ever. Raises ConfigError once the runs bucket is another than at the start."""
+        while True:
+            await asyncio.sleep(_MISSING_LOOK_SECONDS if self.missing else _LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Bring ``missing`` up to date; a server that does not answer changes nothing. Raises as ``run`` does."""
+        gone = []
+        for stream, called in self._called.items():
+            try:
+                answer = await self._conn.api(f"STREAM.INFO.{stream}", {})
+            except (NotSent, Lost):
+                return
+            if isinstance(answer, ApiError):
+                if answer.err_code != NO_STREAM:
+                    return
+                gone.append(called)
+            elif stream == self._names.runs_stream and incarnation_of(answer) != self._incarnation:
+                msg = (
+                    f"{called} was deleted and made anew since this process started: its revisions mean nothing any"
+                    " more, and no outcome of what ran was stored; start the process again"
+                )
+                raise ConfigError(msg)
+        before, self.missing = self.missing, ""
+        if gone:
+            self.missing = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone: run `tenure setup`"
+        if self.missing != before:
+            if self.missing:
+                _log.error("stream.missing", reason=self.missing)
+            else:
+                _log.warning("stream.restored", namespace=self._names.namespace)
