@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from tenure.core.errors import ConfigError
 
+_TTL_ALONE, _TTL_REPLICATED = 5.0, 12.0
+
 
 class Config(Struct, frozen=True, kw_only=True):
     """Settings of one process. The defaults suit one server or a three-node cluster on one site."""
@@ -15,8 +17,10 @@ class Config(Struct, frozen=True, kw_only=True):
     replicas: int = 1
     """Copies of each stream when ``setup`` creates it; existing streams keep theirs."""
     storage: Literal["file", "memory"] = "file"
-    session_ttl_seconds: float = 5.0
-    """How long a silent worker keeps what it claimed. Renewed three times as often."""
+    session_ttl_seconds: float | None = None
+    """How long a silent worker keeps what it claimed, and how long after its end others take over. Renewed five times as
+    often. None: 5 where the sessions bucket has one copy; 12 where it has replicas, because a leader that dies is followed
+    by an election of up to 9 seconds in which nobody can renew, and each would cost every running body its session."""
     ack_wait_seconds: float = 15.0
     """After how long the server delivers an unanswered wake-up again; must outlast a leader election."""
     request_timeout_seconds: float = 2.0
@@ -34,7 +38,8 @@ class Config(Struct, frozen=True, kw_only=True):
     reread_seconds: float = 30.0
     """Who waits for a key re-reads it this seldom, against an event lost in a leader change; not how results arrive."""
     pull_expires_seconds: float = 60.0
-    idle_heartbeat_seconds: float = 5.0
+    idle_heartbeat_seconds: float = 2.0
+    """How often the server says that an unanswered pull still stands; after 2.5 times this silence it is made anew."""
     drain_seconds: float = 30.0
     """How long a stopping worker lets bodies finish before it cancels them."""
     sweep_seconds: float = 10.0
@@ -46,11 +51,19 @@ class Config(Struct, frozen=True, kw_only=True):
     progress_interval_seconds: float = 0.1
     """A run's progress is published at most this often; the newest value wins."""
 
+    def session_ttl(self, copies: int) -> float:
+        """Seconds a session lives unrenewed in a bucket of so many copies."""
+        if self.session_ttl_seconds is not None:
+            return self.session_ttl_seconds
+        return _TTL_ALONE if copies == 1 else _TTL_REPLICATED
+
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work together; ConfigError names both."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name != "storage" and (not isinstance(value, int | float) or not 0 < value < float("inf")):
+            if name == "storage" or (name == "session_ttl_seconds" and value is None):
+                continue
+            if not isinstance(value, int | float) or not 0 < value < float("inf"):
                 _bad(f"{name} must be a finite number > 0, got {value!r}")
         if self.ack_wait_seconds <= 3 * self.request_timeout_seconds / 2:
             _bad("ack_wait_seconds must be over 1.5 x request_timeout_seconds, else in-progress acks come too late")

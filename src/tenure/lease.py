@@ -2,7 +2,7 @@
 
 This process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
 
-Owns the session entry (created before the first claim, renewed by CAS every ttl/3, closed at the end, never created
+Owns the session entry (created before the first claim, renewed by CAS every ttl/5, closed at the end, never created
 again), the watch for stop signals, and the in-progress acks of every wake-up in hand. Trust runs from the *send* of the
 last confirmed renewal [17]. A refused renewal is read: only ``closed`` or missing ends the session [18].
 """
@@ -33,6 +33,8 @@ from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.lease")
 _RETRY_SECONDS = 0.2
+_RENEWALS_A_TTL = 5
+"""What is left of the trust when the bucket's leader dies is 4/5 of the ttl at least: more than an election (`Config`)."""
 
 
 class Lease:
@@ -46,6 +48,7 @@ class Lease:
         config: Config,
         clock: Clock,
         kind: Kind,
+        ttl: float,
         options: dict[str, Any],
         on_stop: Callable[[StopSignal], None],
         on_lost: Callable[[str], None],
@@ -62,7 +65,7 @@ class Lease:
             kind=kind,
             host=socket.gethostname(),
             pid=os.getpid(),
-            ttl=config.session_ttl_seconds,
+            ttl=ttl,
             started_at=clock.now(),
         )
         self._revision = 0
@@ -161,12 +164,12 @@ class Lease:
             await conn.close()
 
     async def _renew(self, sessions: Sessions) -> None:
-        pause = self._session.ttl / 3
+        every = pause = self._session.ttl / _RENEWALS_A_TTL
         # One lost answer must leave time for a second try within the ttl.
-        patience = min(self._config.request_timeout_seconds, pause)
+        patience = min(self._config.request_timeout_seconds, self._session.ttl / 3)
         while True:
             await asyncio.sleep(pause)
-            pause = self._session.ttl / 3
+            pause = every
             if self._lost is not None:
                 continue
             sent = self._clock.steady()

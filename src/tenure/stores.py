@@ -55,6 +55,11 @@ class Stores:
             raise
         return cls(conn, names, clock, topology)
 
+    @property
+    def session_ttl(self) -> float:
+        """Seconds that a session of this namespace lives without being renewed."""
+        return self.config.session_ttl(self.topology.session_copies)
+
     async def close(self) -> None:
         """Close the connection."""
         await self.conn.close()

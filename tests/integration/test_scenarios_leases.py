@@ -15,7 +15,8 @@ from tenure.core.records import encode
 from tests.conftest import Running, Workers
 from tests.support import FAST, wait_until
 
-SHORT_LEASE = replace(FAST, session_ttl_seconds=0.4, request_timeout_seconds=0.4, ack_wait_seconds=1.0)
+TTL = 0.4
+SHORT_LEASE = replace(FAST, session_ttl_seconds=TTL, request_timeout_seconds=0.4, ack_wait_seconds=1.0)
 
 
 def claims(workers: list[Running], actor: str) -> dict[str, int]:
@@ -46,7 +47,7 @@ async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namesp
     """
     app = App(namespace, config=SHORT_LEASE)
     reasons: list[str | None] = []
-    seconds = 10 * SHORT_LEASE.session_ttl_seconds
+    seconds = 10 * TTL
 
     @app.actor
     async def patient(ctx: Context) -> int:

@@ -372,7 +372,5 @@ class Connection:
 
 
 async def _call_all(callbacks: list[Callback]) -> None:
-    for callback in list(callbacks):
-        result = callback()
-        if result is not None:
-            await result
+    results = [callback() for callback in list(callbacks)]
+    await asyncio.gather(*(result for result in results if result is not None))  # none waits for another's request

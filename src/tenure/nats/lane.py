@@ -28,7 +28,11 @@ _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "4
 
 
 class Lane:
-    """Pulls from one consumer. ``on_delivery`` gets each message; it must not block."""
+    """Pulls from one consumer.
+
+    ``on_delivery`` gets each message; it must not block. ``on_crash`` is told, in its ``except`` block, what went wrong
+    unexpectedly: nats-py would keep that to itself. The lane then starts afresh.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Lane:
         queue: str,
         priority: str,
         on_delivery: Callable[[Lane, Delivery], Awaitable[None]],
+        on_crash: Callable[[], None] = lambda: None,
     ) -> None:
         self.queue = queue
         self.priority = priority
@@ -49,11 +54,13 @@ class Lane:
         self._clock = clock
         self._work = work
         self._on_delivery = on_delivery
+        self._on_crash = on_crash
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{names.work_stream}.{names.consumer(queue, priority)}"
         self._inbox = conn.new_inbox()
         self._subscription: Subscription | None = None
         self._heard_at = 0.0
         self._broken = False
+        self._down = False
         self._off: list[Callable[[], None]] = []
 
     async def open(self) -> None:
@@ -135,14 +142,22 @@ class Lane:
         try:
             await self._work.ensure_consumer(self.queue, self.priority)
         except Unavailable as error:
-            self._broken = True
-            _log.warning("lane.broken", queue=self.queue, priority=self.priority, error=str(error))
+            if not self._down:  # once: it is tried again every second
+                _log.warning("lane.broken", queue=self.queue, priority=self.priority, error=str(error))
+            self._broken = self._down = True
             return
-        self._broken = False
+        self._broken = self._down = False
         self._heard_at = self._clock.steady()
         await self.want(self.wanted)
 
     async def _received(self, msg: Msg) -> None:
+        try:
+            await self._take(msg)
+        except Exception:  # noqa: BLE001  (whatever it is: what is outstanding is not known any more)
+            self._broken = True
+            self._on_crash()
+
+    async def _take(self, msg: Msg) -> None:
         self._heard_at = self._clock.steady()
         headers = msg.headers
         if headers is not None and not msg.reply and "Status" in headers:

@@ -8,7 +8,7 @@ each run, blind and lossy.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from nats.aio.msg import Msg
@@ -33,7 +33,10 @@ from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, WRONG_SEQUENCE
 from tenure.nats.watch import Watch
+from tenure.telemetry import get_logger
 
+T = TypeVar("T")
+_log = get_logger("tenure.sessions")
 _EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -138,8 +141,9 @@ class Sessions:
         """A watch that calls ``on_stop`` for every signal addressed to ``session``, those already stored included."""
 
         async def received(msg: Msg) -> None:
-            if msg.data:
-                on_stop(decode_signal(msg.data))
+            signal = _decoded(decode_signal, msg) if msg.data else None
+            if signal is not None:
+                on_stop(signal)
 
         return Watch(self._conn, self._names.sessions_stream, self._names.stops(session), received)
 
@@ -148,8 +152,9 @@ class Sessions:
 
         async def received(msg: Msg) -> None:
             ack = parse_ack(msg.reply)
-            if msg.data and ack is not None:
-                on_session(SeenSession(decode_session(msg.data), ack.stream_sequence))
+            session = _decoded(decode_session, msg) if msg.data else None
+            if session is not None and ack is not None:
+                on_session(SeenSession(session, ack.stream_sequence))
 
         return Watch(self._conn, self._names.sessions_stream, self._names.session("*"), received)
 
@@ -193,3 +198,12 @@ class Sessions:
             raise Unavailable(msg)
         message = answer["message"]
         return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)
+
+
+def _decoded(decode: Callable[[bytes], T], msg: Msg) -> T | None:
+    """What a message holds; None, and a word in the log, if somebody else wrote there: it must stop nobody."""
+    try:
+        return decode(msg.data)
+    except msgspec.DecodeError as error:
+        _log.error("entry.unreadable", subject=msg.subject, error=str(error))
+        return None

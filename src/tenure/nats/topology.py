@@ -45,6 +45,8 @@ class Topology(Struct, frozen=True):
 
     incarnation: str
     changes: tuple[Change, ...]
+    session_copies: int = 1
+    """Copies of the sessions bucket: how long its leader may be missing depends on them."""
 
 
 async def ensure(
@@ -57,7 +59,7 @@ async def ensure(
     Unavailable.
     """
     changes: list[Change] = []
-    incarnation = ""
+    incarnation, copies = "", 1
     for make in _SPECS:
         spec = make(names, replicas or config.replicas, config.storage)
         if make is runs.spec:
@@ -73,10 +75,12 @@ async def ensure(
             changes.append(await _check(conn, spec, info["config"], replicas=replicas, migrate=migrate))
         if make is runs.spec:
             incarnation = incarnation_of(info)
+        if make is sessions.spec:
+            copies = int(info["config"].get("num_replicas", 1))
     if not incarnation:
         msg = f"stream {names.runs_stream} was not made by Tenure (its metadata lack {_INCARNATION}): use another namespace"
         raise ConfigError(msg)
-    return Topology(incarnation, tuple(changes))
+    return Topology(incarnation, tuple(changes), copies)
 
 
 def incarnation_of(info: dict[str, Any]) -> str:

@@ -40,6 +40,7 @@ class Watch:
         self._next_delivery = 1
         self._last_sequence = 0
         self._heard_at = 0.0
+        self._failure: Exception | None = None
         self._restart = asyncio.Event()
         self._live = asyncio.Event()
 
@@ -55,6 +56,8 @@ class Watch:
                     await asyncio.sleep(0.25)
                     continue
                 await self._until_broken()
+                if self._failure is not None:
+                    raise self._failure
         finally:
             self._live.clear()
             off()
@@ -101,6 +104,9 @@ class Watch:
         if isinstance(answer, ApiError):
             _log.warning("watch.refused", stream=self._stream, error=answer.description)
             return False
+        if answer["delivered"]["stream_seq"] < self._last_sequence:  # the stream was deleted and made anew
+            self._last_sequence = 0
+            return False
         if not answer.get("num_pending"):
             self._live.set()
         return True
@@ -129,6 +135,11 @@ class Watch:
             return
         self._next_delivery += 1
         self._last_sequence = ack.stream_sequence
-        await self._on_message(msg)
+        try:
+            await self._on_message(msg)
+        except Exception as error:  # noqa: BLE001  (nats-py would keep it to itself; ``run`` raises it)
+            self._failure = error
+            self._restart.set()
+            return
         if not ack.pending:
             self._live.set()

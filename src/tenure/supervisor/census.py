@@ -26,7 +26,7 @@ _STALL_SECONDS = 1.0
 """A tick that is this late means that the process was frozen, or its loop busy."""
 _RECENT_SECONDS = 60.0
 _LIVELY = 0.6
-"""Renewals come every third of a ttl; who is silent for this share of it is not counted on."""
+"""Renewals come five times in a ttl; who is silent for this share of it is not counted on."""
 
 
 class _Watched:

@@ -112,6 +112,7 @@ class Supervisor:
             config=self.app.config,
             clock=SYSTEM,
             kind="supervisor",
+            ttl=self.stores.session_ttl,
             options=self._options,
             on_stop=lambda _signal: None,
             on_lost=self._lease_lost,
@@ -149,7 +150,7 @@ class Supervisor:
             stores.clock,
             self.metrics,
             confirmed_at=lambda: self.lease.confirmed_at,
-            pace=config.session_ttl_seconds / 3.0,
+            pace=stores.session_ttl / 3.0,
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)

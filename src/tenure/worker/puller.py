@@ -32,12 +32,14 @@ class Puller:
         free: Callable[[], int],
         start: Callable[[Delivery], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        on_crash: Callable[[], None],
     ) -> None:
         self._stores = stores
         self._queues = queues
         self._free = free
         self._start = start
         self._spawn = spawn
+        self._on_crash = on_crash
         self._lanes: list[Lane] = []
         self._hot: set[Lane] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -56,6 +58,7 @@ class Puller:
                     priority=priority,
                     clock=self._stores.clock,
                     on_delivery=self._received,
+                    on_crash=self._on_crash,
                 )
                 await lane.open()
                 self._lanes.append(lane)
@@ -75,8 +78,9 @@ class Puller:
 
     async def tend(self) -> None:
         """Called every second: lanes that went silent start afresh, lanes that went quiet are asked for less."""
-        for lane in list(self._lanes):
-            await lane.tend()
+        lanes = list(self._lanes)
+        await asyncio.gather(*(lane.tend() for lane in lanes))  # together: each may wait for an election
+        for lane in lanes:
             if lane not in self._hot:
                 lane.wanted = min(lane.wanted, 1)
         self._hot.clear()

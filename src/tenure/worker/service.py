@@ -93,7 +93,14 @@ class Worker:
             raise
         self._handler = Handler(self.app, self._stores, self.table, self.metrics)
         self._handler.spawn = self._spawn
-        self._puller = Puller(self._stores, self.queues, free=self._free, start=self._begin, spawn=self._spawn)
+        self._puller = Puller(
+            self._stores,
+            self.queues,
+            free=self._free,
+            start=self._begin,
+            spawn=self._spawn,
+            on_crash=lambda: self._unexpected("lane.crashed"),
+        )
         self.table.on_change = self._on_change
         self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
         return self
@@ -143,6 +150,7 @@ class Worker:
             config=self.app.config,
             clock=SYSTEM,
             kind="worker",
+            ttl=self.stores.session_ttl,
             options=self._options,
             on_stop=self._signalled,
             on_lost=self._lease_lost,
@@ -246,7 +254,7 @@ class Worker:
         except ConfigError as error:
             self._failure = error
             self._tell_all("lease_lost")
-            self._abandon_rest()
+            self.table.abandon_rest()
             self.stop()
 
     # -- deliveries --------------------------------------------------------------------------------------------------
@@ -260,10 +268,7 @@ class Worker:
         self.puller.refill_soon()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Handlers are not in the TaskGroup.
-
-        A body that swallows its cancellation must not keep the service from ending.
-        """
+        """Handlers are not in the TaskGroup: a body that swallows its cancellation must not keep the service from ending."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -297,17 +302,17 @@ class Worker:
             self.metrics.errors["server"] += 1
             _log.warning("run.given_up", key=live.key, run_id=live.run_id, error=str(error))
         except Exception:  # noqa: BLE001  (a defect of ours ends this key's handling, not the worker)
-            self._unexpected(live)
+            self._unexpected("run.crashed", key=live.key, run_id=live.run_id)
         finally:
             live.forget_timers()
             lease.in_hand.pop(live.reply, None)
             self.table.leave(live)
             live.let_go()
 
-    def _unexpected(self, live: Live) -> None:
+    def _unexpected(self, what: str, **about: str) -> None:
         """Counted, logged with its traceback, and after too many a minute the end of the process."""
         self.metrics.errors["handler"] += 1
-        _log.exception("run.crashed", key=live.key, run_id=live.run_id)
+        _log.exception(what, **about)
         failure = self._crashes.one_more()
         if failure is not None:
             self._failure = failure
@@ -342,8 +347,8 @@ class Worker:
         await self.puller.close()
         for live in self.table.all():
             live.interrupt()
-        await until(self._empty, self._changed, self._longest_grace())
-        self._abandon_rest()
+        await until(self._empty, self._changed, self.table.longest_grace)
+        self.table.abandon_rest()
         await self.lease.close("lease_lost")
         self._lost.clear()
         while not self._stopping.is_set():
@@ -371,26 +376,13 @@ class Worker:
                 self._tell_all("lease_lost")
             for live in self.table.all():
                 live.interrupt()
-            await until(self._empty, self._changed, self._longest_grace())
-        if self._abandon_rest():
+            await until(self._empty, self._changed, self.table.longest_grace)
+        if self.table.abandon_rest():
             await self.lease.close("drain")  # hands their runs back; another `run` needs a new session
         _log.info("drain.ended")
 
     def _empty(self) -> bool:
         return not len(self.table)
-
-    def _longest_grace(self) -> float:
-        return max((live.grace for live in self.table.all()), default=0.0)
-
-    def _abandon_rest(self) -> bool:
-        """Bodies that did not end: closing the session hands their runs back, never while a body may still write [27]."""
-        rest = [*self.table.all(), *self.table.stuck]
-        if rest:
-            _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
-        for live in rest:
-            live.abandon()
-            self.table.leave(live)
-        return bool(rest)
 
     # -- health ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 from tenure.context import Context, StopReason
 from tenure.core.sessions import Progress
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.worker")
 
 
 class Live:
@@ -158,3 +161,18 @@ class Table:
     def all(self) -> list[Live]:
         """Every entry now."""
         return list(self._live.values())
+
+    @property
+    def longest_grace(self) -> float:
+        """Seconds that every body may take to end once told to stop."""
+        return max((live.grace for live in self.all()), default=0.0)
+
+    def abandon_rest(self) -> bool:
+        """Bodies that did not end: closing the session hands their runs back, never while a body may still write [27]."""
+        rest = [*self.all(), *self.stuck]
+        if rest:
+            _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
+        for live in rest:
+            live.abandon()
+            self.leave(live)
+        return bool(rest)
