@@ -1,0 +1,151 @@
+"""A worker on three servers, with the defaults: whatever leader dies or hands over, no body is lost or run twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from tenure import App, Client, Config, Context
+from tenure.core.subjects import Names
+from tenure.nats.embedded import EmbeddedServer
+from tenure.testing import Cluster, nats_cluster
+from tests.conftest import Running, Workers
+from tests.gates import opened_at_last
+from tests.support import wait_until
+
+ELECTION_SECONDS = 20.0
+"""The server needs 4 to 9; then requests under way are repeated."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Cluster]:
+    with nats_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(servers: Cluster) -> Cluster:
+    """The module's cluster, whole again."""
+    for node in servers.nodes:
+        node.start()
+    servers.wait_healthy()
+    return servers
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    """With the defaults: what they promise is the point."""
+    return App(namespace, config=Config(replicas=3))
+
+
+@pytest.fixture
+async def client(app: App, cluster: Cluster) -> AsyncIterator[Client]:
+    async with app.connect(cluster.url) as client:
+        yield client
+
+
+def leader(cluster: Cluster, names: Names, of: str) -> EmbeddedServer:
+    if of == "consumer":
+        return cluster.leader_of(names.work_stream, names.consumer("default", "normal"))
+    return cluster.leader_of({"runs": names.runs_stream, "work": names.work_stream}.get(of, names.sessions_stream))
+
+
+class Busy:
+    """A worker with one body that waits at a gate, and none else."""
+
+    def __init__(self, app: App) -> None:
+        self.gate = asyncio.Event()
+        self.bodies: list[tuple[str, int]] = []
+
+        @app.actor(name="work")
+        async def work(ctx: Context) -> str | None:
+            self.bodies.append((ctx.key, ctx.attempt))
+            if ctx.key == "long":
+                await self.gate.wait()
+            return ctx.stop_reason
+
+        self.actor = work
+
+    async def sees_nothing_of(self, fault: Callable[[], object], client: Client, running: Running) -> None:
+        """A body runs while it happens, another task comes right after it; nobody is told to stop, nothing runs twice."""
+        session = running.worker.lease.id
+        async with opened_at_last(self.gate):
+            long = await client.submit(self.actor.call(), key="long")
+            await wait_until(lambda: self.bodies, description="the body runs")
+            await asyncio.to_thread(fault)
+            submitting = asyncio.create_task(_patiently(client, self, "after"))
+            await wait_until(lambda: ("after", 1) in self.bodies, description="work goes on", timeout=ELECTION_SECONDS)
+            self.gate.set()
+            assert await long.result(ELECTION_SECONDS) is None
+            assert await (await submitting).result(ELECTION_SECONDS) is None
+        assert self.bodies == [("long", 1), ("after", 1)]
+        assert running.worker.lease.id == session
+        assert running.worker.metrics.errors["lease"] == 0
+        await wait_until(lambda: not running.worker.why_not_ready, description="ready again", timeout=ELECTION_SECONDS)
+
+
+async def _patiently(client: Client, busy: Busy, key: str):
+    """As a producer does that was told that the servers are away: the same key again; a live run is joined."""
+    from tenure import OutcomeUnknown, Unavailable
+
+    while True:
+        try:
+            return await client.submit(busy.actor.call(), key=key)
+        except (Unavailable, OutcomeUnknown):
+            continue
+
+
+@pytest.mark.parametrize("of", ["runs", "work", "sessions", "consumer"])
+async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client: Client, cluster: Cluster):
+    """kill -9: 4 to 9 s without that stream or consumer.
+
+    The session must outlive that (it is renewed five times in 12 s), the lane must find the new leader of its consumer, and
+    outcomes wait for theirs.
+    """
+    busy = Busy(app)
+    async with Workers(cluster.url).run(app) as running:
+        node = await asyncio.to_thread(leader, cluster, app.names, of)
+        await busy.sees_nothing_of(node.kill, client, running)
+
+
+@pytest.mark.parametrize("of", ["runs", "work", "sessions", "consumer"])
+async def test_a_leader_that_steps_down_is_hardly_noticed(of: str, app: App, client: Client, cluster: Cluster):
+    names = app.names
+    busy = Busy(app)
+    stream = {"runs": names.runs_stream, "sessions": names.sessions_stream}.get(of, names.work_stream)
+    consumer = names.consumer("default", "normal") if of == "consumer" else ""
+    async with Workers(cluster.url).run(app) as running:
+        before = await asyncio.to_thread(cluster.leader_of, stream, consumer)
+        started = asyncio.get_running_loop().time()
+        await busy.sees_nothing_of(lambda: cluster.step_down(stream, consumer), client, running)
+        assert asyncio.get_running_loop().time() - started < 5.0
+        after = await asyncio.to_thread(cluster.leader_of, stream, consumer)
+    assert before is not after
+
+
+async def test_a_rolling_restart_is_hardly_noticed(app: App, client: Client, cluster: Cluster):
+    """Each server in turn, as an upgrade does it."""
+    busy = Busy(app)
+
+    def restart_all() -> None:
+        for node in cluster.nodes:
+            node.restart()
+            cluster.wait_healthy()
+
+    async with Workers(cluster.url).run(app) as running:
+        await busy.sees_nothing_of(restart_all, client, running)
+
+
+async def test_an_idle_worker_hears_of_work_after_the_leader_of_its_consumer_was_killed(
+    app: App, client: Client, cluster: Cluster
+):
+    """Its pull died with that server, which nobody tells a worker that is connected to another."""
+    busy = Busy(app)
+    async with Workers(cluster.url).run(app):
+        node = await asyncio.to_thread(leader, cluster, app.names, "consumer")
+        await asyncio.to_thread(node.kill)
+        run = await _patiently(client, busy, "k")
+        assert await run.result(ELECTION_SECONDS) is None
+    assert busy.bodies == [("k", 1)]
