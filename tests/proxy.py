@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -83,6 +84,7 @@ class Proxy:
         self._faults: list[Fault] = []
         self._answers: dict[str, Fault] = {}
         self._links: set[_Link] = set()
+        self._shut_out = ""
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -152,6 +154,22 @@ class Proxy:
         if server is not None:
             await server.wait_closed()
 
+    async def shut_out(self, name: str) -> None:
+        """Break the connections of clients whose name contains ``name``, and refuse them until ``let_in``."""
+        self._shut_out = name
+        links = [link for link in self._links if name in link.name]
+        for link in links:
+            link.cut()
+        await asyncio.gather(*(link.ended.wait() for link in links))
+
+    def let_in(self) -> None:
+        """Refuse nobody any more."""
+        self._shut_out = ""
+
+    def refuses(self, name: str) -> bool:
+        """Whether a client of this name is shut out."""
+        return bool(self._shut_out) and self._shut_out in name
+
     async def bring_up(self) -> None:
         """Accept connections (again), on the same port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, limit=_LIMIT)
@@ -195,6 +213,8 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._pumps: list[asyncio.Task[None]] = []
+        self.name = ""
+        """What the client calls itself."""
         self.ended = asyncio.Event()
 
     async def run(self, upstream: tuple[str, int]) -> None:
@@ -225,6 +245,10 @@ class _Link:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 line, body = await _frame(reader, _FETCH)
+                if line.upper().startswith(b"CONNECT "):
+                    self.name = str(json.loads(line[8:]).get("name") or "")
+                    if self._proxy.refuses(self.name):
+                        return
                 fault = self._proxy.plan_for(_publish(line, body)) if body else None
                 if fault is not None and fault.what is What.HOLD:
                     fault.held.append(line + body)

@@ -99,7 +99,7 @@ async def _patiently(client: Client, busy: Busy, key: str):
 
 @pytest.mark.parametrize("of", ["runs", "work", "sessions", "consumer"])
 async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client: Client, cluster: Cluster):
-    """kill -9: 4 to 9 s without that stream or consumer.
+    """Kill -9: 4 to 9 s without that stream or consumer.
 
     The session must outlive that (it is renewed five times in 12 s), the lane must find the new leader of its consumer, and
     outcomes wait for theirs.

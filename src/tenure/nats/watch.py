@@ -37,6 +37,7 @@ class Watch:
         self._on_message = on_message
         self._subscription: Subscription | None = None
         self._consumer = ""
+        self._left: list[str] = []
         self._next_delivery = 1
         self._last_sequence = 0
         self._heard_at = 0.0
@@ -112,14 +113,17 @@ class Watch:
         return True
 
     async def _stop(self) -> None:
+        """Delete what was made. What could not be deleted, because the connection broke again, is kept for the next time."""
         subscription, self._subscription = self._subscription, None
-        if subscription is None:
-            return
-        await self._conn.unsubscribe(subscription)
-        if not self._conn.is_connected:
-            return
-        with contextlib.suppress(NotSent, Lost):
-            await self._conn.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}", {}, timeout=0.5)
+        if subscription is not None:
+            self._left.append(self._consumer)
+            await self._conn.unsubscribe(subscription)
+        while self._left and self._conn.is_connected:
+            try:
+                await self._conn.api(f"CONSUMER.DELETE.{self._stream}.{self._left[0]}", {}, timeout=0.5)
+            except (NotSent, Lost):
+                return
+            del self._left[0]
 
     async def _received(self, msg: Msg) -> None:
         self._heard_at = asyncio.get_running_loop().time()
