@@ -1,0 +1,185 @@
+"""Workers that are cut off or frozen: what they are told, and what they can no longer do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client, Context, RunCancelled
+from tests.conftest import Workers
+from tests.gates import opened_at_last
+from tests.proxy import Proxy
+from tests.support import FAST, wait_until
+
+
+@pytest.mark.parametrize("which", ["everything", "the lease"])
+async def test_scenario_07_a_cancel_is_never_lost(
+    which: str, namespace: str, nats_server: str, proxy: Proxy, behind: Workers
+):
+    """Docket 0.27. The worker is cut off, its run is cancelled, it comes back: told within 2 s, ``stopping`` until then.
+
+    Signals come over the lease's connection, so that one alone is cut as well. ``cancelled`` never becomes anything else,
+    whatever the body returns.
+    """
+    app = App(namespace, config=replace(FAST, session_ttl_seconds=10.0))
+    told: list[str | None] = []
+    started = asyncio.Event()
+
+    @app.actor
+    async def stubborn(ctx: Context) -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(ctx.stop_reason)
+        return "done all the same"
+
+    async with app.connect(nats_server) as client, behind.run(app) as running:
+        run = await client.submit(stubborn.call(), key="k")
+        await started.wait()
+        if which == "everything":
+            await proxy.take_down()
+        else:
+            await proxy.shut_out("tenure-lease")
+        assert (await client.cancel("k")).outcome == "stopping"
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, told) == ("stopping", [])
+        back = asyncio.get_running_loop().time()
+        if which == "everything":
+            await proxy.bring_up()
+        else:
+            proxy.let_in()
+        await wait_until(lambda: told, description="the body is told")
+        assert asyncio.get_running_loop().time() - back < 2.0
+        with pytest.raises(RunCancelled):
+            await run.result(5)
+        assert told == ["cancel"]
+        assert running.worker.metrics.errors["lease"] == 0
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, status.generation, status.attempt) == ("cancelled", 1, 1)
+
+
+FROZEN = """
+    import asyncio, signal, sys
+    from tenure import App, Context
+    from tests.support import FAST
+
+    _, namespace, url, path = sys.argv
+    app = App(namespace, config=FAST)
+    events = open(path, "a", buffering=1)
+
+    def note(*words):
+        events.write(" ".join(map(str, words)) + "\\n")
+
+    @app.actor
+    async def work(ctx: Context) -> str:
+        note("start", ctx.key, ctx.attempt, ctx.session)
+        if ctx.key == "quick":
+            return "by its new session"
+        try:
+            await asyncio.sleep({ctx.key: 3600, "returns": 4}.get(ctx.key))  # body:
+        except asyncio.CancelledError:
+            note("stopped", ctx.key, ctx.stop_reason)
+            raise
+        return "by its old session"
+
+    async def main():
+        async with app.worker(url, concurrency=8) as worker:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+            await worker.run()
+
+    asyncio.run(main())
+"""
+
+
+class Frozen:
+    """A worker process that can be frozen, and what its bodies noted."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.popen = popen
+        self._log = log
+
+    def noted(self, *words: str) -> list[list[str]]:
+        lines = [line.split() for line in self._log.read_text().splitlines()] if self._log.exists() else []
+        return [line for line in lines if line[: len(words)] == list(words)]
+
+
+@pytest.fixture
+def frozen(tmp_path: Path, namespace: str, nats_server: str) -> Iterator[Frozen]:
+    log = tmp_path / "frozen.log"
+    popen = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(FROZEN), namespace, nats_server, str(log)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    yield Frozen(popen, log)
+    popen.kill()
+    popen.wait()
+
+
+async def close_as_a_supervisor(client: Client, session: str) -> None:
+    """At the revision that it was seen at."""
+    seen = await client.stores.sessions.read(session)
+    assert seen is not None
+    assert await client.stores.sessions.write(replace(seen.session, closed="expired"), seen.revision)
+
+
+async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
+    app: App, client: Client, workers: Workers, frozen: Frozen
+):
+    """dapr#9514. SIGSTOP past the ttl, takeover by another process, SIGCONT.
+
+    One of its bodies has nothing left to do but to return: its write is refused. The other waits: it is told
+    ``lease_lost``. The process goes on with a new session and runs what comes.
+    """
+    gate = asyncio.Event()
+    bodies: list[tuple[str, int]] = []
+
+    @app.actor(name="work")
+    async def work(ctx: Context) -> str:
+        bodies.append((ctx.key, ctx.attempt))
+        await gate.wait()
+        return "taken over"
+
+    keys = ("waits", "returns")
+    runs = [await client.submit(work.call(), key=key) for key in keys]
+    await wait_until(lambda: len(frozen.noted("start")) == 2, description="both bodies run there", timeout=20)
+    session = frozen.noted("start", "waits")[0][3]
+    frozen.popen.send_signal(signal.SIGSTOP)
+    await wait_until(lambda: _is_stale(client, session), description="it has not renewed for its ttl")
+    await close_as_a_supervisor(client, session)
+    async with workers.run(app), opened_at_last(gate):
+        for run in runs:  # as a supervisor's sweep would
+            found = await client.stores.runs.read(run.key)
+            assert found.record is not None
+            await client.stores.work.wake(found.record, b"", found.revision, 0.0, client.stores.runs.patience())
+        await wait_until(lambda: sorted(bodies) == [("returns", 2), ("waits", 2)], description="both are taken over")
+        frozen.popen.send_signal(signal.SIGCONT)
+        await wait_until(lambda: frozen.noted("stopped", "waits"), description="the waiting body is told")
+        assert frozen.noted("stopped", "waits") == [["stopped", "waits", "lease_lost"]]
+        gate.set()
+        assert [await run.result(5) for run in runs] == ["taken over"] * 2
+    for run in runs:
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, status.attempt) == ("succeeded", 2)
+    quick = await client.submit(work.call(), key="quick")
+    assert await quick.result(10) == "by its new session"
+    assert frozen.noted("start", "quick")[0][3] != session
+
+
+async def _is_stale(client: Client, session: str) -> bool:
+    """Whether its entry stays as it is for longer than the ttl."""
+    first = await client.stores.sessions.read(session)
+    await asyncio.sleep(FAST.session_ttl(1) * 1.1)  # paused: the ttl is what must pass
+    return first == await client.stores.sessions.read(session)
