@@ -7,6 +7,7 @@ import contextlib
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, ConfigError, Context, OutcomeUnknown, Run, Unavailable
+from tenure.nats.connection import Connection
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.topology import ensure
 from tests.conftest import Running, Workers
@@ -149,8 +151,7 @@ async def test_scenario_29_an_idle_worker_picks_up_at_once(namespace: str, serve
             run = await client.submit(gated.actor.call(), key=f"k{number}")
             assert await run.result(5) == 1
             assert loop.time() - at < 0.2
-            seen = pulls.number
-            await wait_until(lambda seen=seen: pulls.number >= seen + 6, description="and twice more")
+            await wait_until(partial(pulls.more_than, pulls.number + 5), description="and twice more")
 
 
 class _Counted:
@@ -166,6 +167,13 @@ class _Counted:
             await publish(subject, *args, **options)
 
         conn.publish = counting  # type: ignore[method-assign]  # watches, changes nothing
+
+    def more_than(self, number: int) -> bool:
+        return self.number > number
+
+
+def _at_epoch(conn: Connection, epoch: int) -> bool:
+    return conn.epoch >= epoch
 
 
 async def test_scenario_42_reconnects_leak_nothing(namespace: str, server: EmbeddedServer):
@@ -183,14 +191,10 @@ async def test_scenario_42_reconnects_leak_nothing(namespace: str, server: Embed
             waiting = asyncio.create_task(long.result(60))
             before = await _settled(watching, server)
             for _ in range(50):
-                epochs = [conn.epoch for conn in (running.worker.stores.conn, client.stores.conn)]
+                epochs = [(conn, conn.epoch) for conn in (running.worker.stores.conn, client.stores.conn)]
                 await proxy.cut()
-                await wait_until(
-                    lambda epochs=epochs: (
-                        running.worker.stores.conn.epoch >= epochs[0] + 2 and client.stores.conn.epoch >= epochs[1] + 2
-                    ),
-                    description="both have reconnected",
-                )
+                for conn, epoch in epochs:
+                    await wait_until(partial(_at_epoch, conn, epoch + 2), description="both have reconnected")
             await ready(running)
             after = await _settled(watching, server)
             assert after == before
