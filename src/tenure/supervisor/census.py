@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from tenure.clock import Clock
+from tenure.core.errors import Unavailable
 from tenure.core.sessions import CLOSED_KEPT_SECONDS, Session
 from tenure.metrics import Metrics
 from tenure.nats.connection import Connection, Lost, NotSent
@@ -24,6 +25,9 @@ _log = get_logger("tenure.supervisor")
 _TICK_SECONDS = 0.1
 _STALL_SECONDS = 1.0
 """A tick that is this late means that the process was frozen, or its loop busy."""
+_UNCONFIRMED_PACES = 1.75
+"""Our own renewals come every pace. Silent for longer than this, the bucket may take nobody's; and it is less than the two
+paces or more that lie between the first renewal that somebody misses and the end of his ttl."""
 _RECENT_SECONDS = 60.0
 _LIVELY = 0.6
 """Renewals come five times in a ttl; who is silent for this share of it is not counted on."""
@@ -65,7 +69,6 @@ class Census:
         self._on_closed = on_closed
         self._watched: dict[str, _Watched] = {}
         self._watching_since = clock.steady()
-        self._ticked_at = clock.steady()
         self._loaded = False
         self.caught_up = asyncio.Event()
         """Set while every entry that is stored has been seen."""
@@ -139,11 +142,12 @@ class Census:
     async def close_silent(self, is_mine: Callable[[str], bool]) -> None:
         """Close sessions that are silent for their ttl, until cancelled. ``is_mine``: our own, which others look after."""
         while True:
+            before = self._clock.steady()
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock.steady()
-            stalled = now - self._ticked_at > _STALL_SECONDS
-            self._ticked_at = now
-            if stalled or not self._conn.is_connected or now - self._confirmed_at() > self._pace + _STALL_SECONDS:
+            stalled = now - before > _STALL_SECONDS
+            unconfirmed = now - self._confirmed_at() > _UNCONFIRMED_PACES * self._pace
+            if stalled or unconfirmed or not self._conn.is_connected:
                 self.start_anew()
                 continue
             if self.caught_up.is_set():
@@ -171,7 +175,9 @@ class Census:
             session = replace(seen.session, closed="expired")
             try:
                 revision = await self._sessions.write(session, seen.revision)
-            except (NotSent, Lost) as error:  # the next tick tries again, at the same revision
+                if not revision:
+                    await self._look_again(session.id)
+            except (NotSent, Lost, Unavailable) as error:  # the next tick tries again, at the same revision
                 _log.debug("session.not_closed", session=session.id, error=str(error))
                 return
             if revision:
@@ -181,19 +187,30 @@ class Census:
                 )
                 self._seen(SeenSession(session, revision))
 
+    async def _look_again(self, name: str) -> None:
+        """Refused: it was renewed or closed and we have not heard of it yet, or its entry was purged."""
+        found = await self._sessions.read(name)
+        if found is not None:
+            self._seen(found)
+            return
+        del self._watched[name]
+        await self.bury(name)
+
     async def bury(self, name: str) -> bool:
         """Make a session without an entry closed for everybody, so that workers may take over what it holds.
 
         It was created before its first claim, so its entry has expired long ago or was purged; and if it lives after
-        all, its next renewal is refused and it learns that it is closed. False if it turns out to exist.
+        all, its next renewal is refused and it learns that it is closed. False if it turns out to exist. Raises
+        Unavailable.
         """
         if name in self._watched:
             return self.is_closed(name)
         grave = Session(id=name, kind="worker", host="", pid=0, ttl=3 * self._pace, started_at=0.0, closed="missing")
         try:
             revision = await self._sessions.write(grave, 0)
-        except (NotSent, Lost):
-            return False
+        except (NotSent, Lost) as error:
+            msg = f"cannot close session {name}, whose entry is missing: {error}"
+            raise Unavailable(msg) from error
         if revision:
             self._seen(SeenSession(grave, revision))
         return bool(revision)

@@ -36,6 +36,7 @@ _ERRORS_A_MINUTE = 30
 class _Looked(Struct):
     revision: int
     again_at: float
+    woken: bool
 
 
 class Keepers:
@@ -47,16 +48,25 @@ class Keepers:
         self._metrics = metrics
         self._asked: dict[str, int] = {}
         self._busy: set[str] = set()
+        self._once_more: dict[str, int] = {}
         self._news = asyncio.Event()
         self._looked: dict[str, _Looked] = {}
         self._errors: deque[float] = deque()
 
-    def ask(self, key: str, revision: int) -> None:
-        """A sweep finds this key suspicious, at this revision. What finds no room is found by the next sweep."""
+    def ask(self, key: str, revision: int, *, news: bool = False) -> None:
+        """A sweep finds this key suspicious, at this revision. What finds no room is found by the next sweep.
+
+        ``news``: because a session was closed, which the record does not show. That it was looked at before, or is being
+        looked at, proves nothing then.
+        """
         looked = self._looked.get(key)
-        if looked is not None and looked.revision == revision and self._stores.clock.steady() < looked.again_at:
+        known = looked is not None and looked.revision == revision and self._stores.clock.steady() < looked.again_at
+        if known and not news:
             return
-        if len(self._asked) < _MOST_WAITING and key not in self._busy:
+        if key in self._busy:
+            if news:
+                self._once_more[key] = revision
+        elif len(self._asked) < _MOST_WAITING:
             self._asked[key] = revision
             self._news.set()
 
@@ -87,6 +97,8 @@ class Keepers:
                 self._unexpected(key)
             finally:
                 self._busy.discard(key)
+                if key in self._once_more:
+                    self._asked[key] = self._once_more.pop(key)
 
     def _unexpected(self, key: str) -> None:
         self._metrics.errors["keeper"] += 1
@@ -99,9 +111,9 @@ class Keepers:
             msg = f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
             raise TenureError(msg)
 
-    def _remember(self, key: str, revision: int, seconds: float) -> None:
+    def _remember(self, key: str, revision: int, seconds: float, *, woken: bool = False) -> None:
         self._looked.pop(key, None)
-        self._looked[key] = _Looked(revision, self._stores.clock.steady() + seconds)
+        self._looked[key] = _Looked(revision, self._stores.clock.steady() + min(seconds, _AGAIN_SECONDS), woken)
         if len(self._looked) > _MOST_REMEMBERED:
             del self._looked[next(iter(self._looked))]
 
@@ -114,12 +126,13 @@ class Keepers:
         if found.record is None:
             return
         looked = self._looked.get(key)
-        first = looked is None or looked.revision != found.revision
+        woken = looked is not None and looked.revision == found.revision and looked.woken
         gone = await self._gone(found.record)
         again = _AGAIN_SECONDS
         holder = found.record.holder
         if holder is not None and found.record.phase is Phase.RUNNING and holder.session in gone:
-            await self._take_over(found, found.record, patience, first=first)
+            await self._take_over(found, found.record, patience, woken=woken)
+            woken = True
         elif holder is not None:
             found, again = await self._end_overdue(found, holder, gone, patience)
         found = await self._expire_previous(found, gone, patience)
@@ -128,7 +141,7 @@ class Keepers:
             self._count(await stores.complete(found, patience))
         except StillOwed as error:
             _log.warning("outbox.unpaid", key=key, error=str(error))
-        self._remember(key, found.revision, again)
+        self._remember(key, found.revision, again, woken=woken)
 
     async def _gone(self, record: Record) -> frozenset[str]:
         """Which of the sessions that the record names are closed."""
@@ -141,13 +154,13 @@ class Keepers:
             ]
         )
 
-    async def _take_over(self, found: Found, record: Record, patience: Patience, *, first: bool) -> None:
+    async def _take_over(self, found: Found, record: Record, patience: Patience, *, woken: bool) -> None:
         """A run whose holder is dead: its wake-up may be in that process's hands for a whole ack_wait yet [31].
 
-        So one more is stored, whatever is there; again only if none is.
+        So one more is stored, whatever is there; again (``woken``: we have done so) only if none is.
         """
         stores = self._stores
-        if not first and await stores.work.is_stored(record, patience):
+        if woken and await stores.work.is_stored(record, patience):
             return
         self._repaired("takeover", record)
         await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.clock import SYSTEM
@@ -157,14 +157,15 @@ class Supervisor:
         sweep = Sweep(stores, census, keepers)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(census.watch()),
-                    group.create_task(census.close_silent(lambda name: name == self.lease.id)),
-                    group.create_task(self._sweep(sweep)),
-                    group.create_task(self._rescue(sweep)),
-                    group.create_task(self._keep_session()),
-                    *(group.create_task(keepers.keep()) for _ in range(config.repairs_at_once)),
+                loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+                    ("watch", census.watch),
+                    ("close", lambda: census.close_silent(lambda name: name == self.lease.id)),
+                    ("sweep", lambda: self._sweep(sweep)),
+                    ("rescue", lambda: self._rescue(sweep)),
+                    ("session", self._keep_session),
+                    *[("keeper", keepers.keep)] * config.repairs_at_once,
                 ]
+                tasks = [group.create_task(_without_end(name, loop)) for name, loop in loops]
                 await self._stopping.wait()
                 for task in tasks:
                     task.cancel()
@@ -269,3 +270,15 @@ class Supervisor:
         """What was repaired so far, for people."""
         done = ", ".join(f"{kind} {number}" for kind, number in sorted(self.metrics.repairs.items()) if number)
         return f"repaired: {done or 'nothing yet'}"
+
+
+async def _without_end(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a loop that must not end by itself: returning, or being cancelled by nobody, is a failure like any other."""
+    try:
+        await loop()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+    msg = f"the supervisor's loop {name!r} ended by itself"
+    raise TenureError(msg)

@@ -71,6 +71,6 @@ class Sweep:
             if state is None or not is_mine(header.key):
                 return
             if state.session in sessions or "p" in state.flags:
-                self._keepers.ask(header.key, header.revision)
+                self._keepers.ask(header.key, header.revision, news=True)
 
         await self._stores.runs.scan(on_header, _PAGE)
