@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tenure import App, Client
+from tenure.supervisor import Supervisor
 from tenure.worker import Worker
 from tests.support import FAST, wait_until
 
@@ -97,6 +98,32 @@ async def worker(app: App, workers: Workers) -> AsyncIterator[Worker]:
     """
     async with workers.run(app) as running:
         yield running.worker
+
+
+@dataclass
+class Supervisors:
+    """Starts supervisors in this process; all are stopped when the test ends, and none may have failed."""
+
+    url: str
+
+    @asynccontextmanager
+    async def run(self, app: App) -> AsyncIterator[Supervisor]:
+        async with app.supervisor(self.url) as supervisor:
+            task = asyncio.create_task(supervisor.run())
+            await wait_until(
+                lambda: not supervisor.why_not_ready or task.done(), description="the supervisor has swept once"
+            )
+            try:
+                yield supervisor
+            finally:
+                supervisor.stop()
+                await task
+
+
+@pytest.fixture
+def supervisors(nats_server: str) -> Supervisors:
+    """For ``async with supervisors.run(app) as supervisor: ...``."""
+    return Supervisors(nats_server)
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import Workers
+from tests.conftest import Supervisors, Workers
+from tests.processes import Site
 from tests.proxy import Proxy
 
 
@@ -20,3 +22,17 @@ async def proxy(nats_server: str) -> AsyncIterator[Proxy]:
 def behind(proxy: Proxy) -> Workers:
     """Workers behind the proxy."""
     return Workers(proxy.url)
+
+
+@pytest.fixture
+def supervised_behind(proxy: Proxy) -> Supervisors:
+    """Supervisors behind the proxy."""
+    return Supervisors(proxy.url)
+
+
+@pytest.fixture
+def site(nats_server: str, namespace: str, tmp_path: Path) -> Iterator[Site]:
+    """Processes that can be killed and frozen, and what their bodies did."""
+    site = Site(tmp_path, nats_server, namespace)
+    yield site
+    site.close()

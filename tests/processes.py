@@ -1,0 +1,112 @@
+"""Real workers, supervisors and commands as processes, to be killed and frozen at a chosen moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tenure import App
+from tests import site_app
+from tests.e2e.commands import Cli, end, line_of
+from tests.support import wait_until
+
+TARGET = "tests.site_app:app"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a body wrote down."""
+
+    at: float
+    what: str
+    key: str
+    generation: int
+    attempt: int
+    failures: int
+    pid: int
+
+
+class Process:
+    """A worker or supervisor process that was ready once."""
+
+    def __init__(self, process: subprocess.Popen[str], said: dict[str, Any]) -> None:
+        self.process = process
+        self.said = said
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.process.kill()
+        await asyncio.to_thread(self.process.wait, 10)
+
+    async def end(self) -> int:
+        """SIGTERM; its exit code."""
+        return await asyncio.to_thread(end, self.process)
+
+
+class Site(Cli):
+    """A folder, a namespace and the processes of ``tests/site_app.py`` in it."""
+
+    def __init__(self, folder: Path, url: str, namespace: str, **settings: Any) -> None:
+        super().__init__(folder, url, namespace)
+        self.settings = settings
+
+    @property
+    def app(self) -> App:
+        """The app for a client, worker or supervisor in this process."""
+        return site_app.make(self.namespace, self.folder, **self.settings)
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {site_app.SETTINGS: json.dumps(self.settings)}
+
+    async def start_worker(self, *arguments: str, url: str = "") -> Process:
+        """A worker that pulls."""
+        return await self._ready("worker", arguments, url)
+
+    async def start_supervisor(self, url: str = "") -> Process:
+        """A supervisor that has swept once."""
+        return await self._ready("supervisor", (), url)
+
+    async def _ready(self, command: str, arguments: tuple[str, ...], url: str) -> Process:
+        process = self.command(command, TARGET, "--log-json", *arguments, url=url)
+        return Process(process, json.loads(await asyncio.to_thread(line_of, process)))
+
+    def command(self, *arguments: str, url: str = "") -> subprocess.Popen[str]:
+        """Any command, left running."""
+        return self.start(*arguments, TENURE_NATS_URL=url or self.url)
+
+    def open(self, key: str) -> None:
+        """Let the bodies of ``key`` go on."""
+        (self.folder / f"open-{key}").touch()
+
+    def events(self, what: str = "", key: str = "") -> list[Event]:
+        """What the bodies wrote down, in order."""
+        file = self.folder / "events"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        events = []
+        for line in lines:
+            at, name, *rest = line.split()
+            of, generation, attempt, failures, pid = rest
+            events.append(Event(float(at), name, of, int(generation), int(attempt), int(failures), int(pid)))
+        return [event for event in events if event.what.startswith(what) and key in {"", event.key}]
+
+    async def wait_for(self, what: str, key: str, number: int = 1, timeout: float = 10.0) -> Event:
+        """Wait for the ``number``-th event of a kind."""
+        await wait_until(
+            lambda: len(self.events(what, key)) >= number, description=f"{what} of {key} ({number})", timeout=timeout
+        )
+        return self.events(what, key)[number - 1]

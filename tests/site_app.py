@@ -1,0 +1,123 @@
+"""The app of the processes that tests kill and freeze. Its bodies write down what happens to them, and wait at files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure import App, Config, Context, Retry
+from tests.support import FAST
+
+SETTINGS = "SITE_CONFIG"
+QUICK = replace(FAST, ack_wait_seconds=30.0, request_timeout_seconds=0.5, sweep_seconds=0.3)
+"""``ack_wait`` is long: a redelivery must not be what helps."""
+
+
+def make(namespace: str, folder: Path, **settings: Any) -> App:
+    """The app, as every process and the test itself have it."""
+    app = App(namespace, config=replace(QUICK, **settings))
+    site = _Folder(folder)
+    _add_patient(app, site)
+    _add_quick(app, site)
+    return app
+
+
+class _Folder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def note(self, ctx: Context, what: str) -> None:
+        with (self._folder / "events").open("a", encoding="utf-8") as file:
+            file.write(f"{time.time()} {what} {ctx.key} {ctx.generation} {ctx.attempt} {ctx.failures} {os.getpid()}\n")
+
+    async def gate(self, ctx: Context) -> None:
+        while not (self._folder / f"open-{ctx.key}").exists():  # noqa: ASYNC110  (another process opens it)
+            await asyncio.sleep(0.02)  # body:
+
+
+def _add_patient(app: App, site: _Folder) -> None:
+    @app.actor(retry=Retry(max_attempts=3, initial=0.05), grace=2.0)
+    async def hold(ctx: Context) -> str:
+        site.note(ctx, "started")
+        try:
+            await site.gate(ctx)
+        except asyncio.CancelledError:
+            site.note(ctx, f"stopped:{ctx.stop_reason}")
+            raise
+        site.note(ctx, "ended")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(name="once", retry=None)
+    async def once(ctx: Context) -> str:
+        site.note(ctx, "started")
+        await site.gate(ctx)
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(name="deaf", grace=60.0)
+    async def deaf(ctx: Context) -> None:
+        site.note(ctx, "started")
+        while True:
+            try:
+                await asyncio.sleep(60)  # body:
+            except asyncio.CancelledError:
+                site.note(ctx, f"told:{ctx.stop_reason}")
+
+
+def _add_quick(app: App, site: _Folder) -> None:
+    @app.actor
+    async def quick(ctx: Context) -> str:
+        site.note(ctx, "started")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor
+    async def spawns(ctx: Context) -> str:
+        site.note(ctx, "started")
+        ctx.spawn(quick.call(), key=f"{ctx.key}-child")
+        return "spawned"
+
+    @app.actor
+    async def chains(ctx: Context, delay: float) -> str:
+        site.note(ctx, "started")
+        if ctx.generation == 1:
+            ctx.reschedule(delay=delay)
+        return f"generation {ctx.generation}"
+
+    @app.actor(every=0.5)
+    async def ticks(ctx: Context) -> None:
+        site.note(ctx, "started")
+
+    @app.actor(retry=Retry(max_attempts=2, initial=3.0, jitter=0.0))
+    async def fails_once(ctx: Context) -> str:
+        site.note(ctx, "started")
+        if ctx.attempt == 1:
+            raise RuntimeError
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(retry=Retry(max_attempts=3, initial=0.05))
+    async def exits(ctx: Context) -> None:
+        site.note(ctx, "started")
+        os._exit(1)
+
+    @app.actor(grace=0.3)
+    async def blocks(ctx: Context, seconds: float) -> str:
+        site.note(ctx, "started")
+        time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
+        site.note(ctx, "ended")
+        return f"attempt {ctx.attempt}"
+
+
+def settings_of(environment: str) -> dict[str, Any]:
+    """What a test asked its processes for."""
+    chosen: dict[str, Any] = json.loads(environment)
+    unknown = chosen.keys() - set(Config.__struct_fields__)
+    assert not unknown, unknown
+    return chosen
+
+
+app = make(os.environ.get("TENURE_NAMESPACE", "nobody"), Path.cwd(), **settings_of(os.environ.get(SETTINGS, "{}")))
