@@ -55,7 +55,7 @@ def acknowledgement(publish: Publish) -> bool:
 async def test_scenario_43_a_crash_between_record_and_wake_up_is_found(
     site: Site, app: App, client: Client, proxy: Proxy, workers: Workers, supervisors: Supervisors, delay: str
 ) -> None:
-    """flydocs. The producer is killed between its two writes, of a run that is due and of one that is scheduled."""
+    """From flydocs. The producer is killed between its two writes, of a run that is due and of one that is scheduled."""
     lost = proxy.lose(message(app), OFTEN)
     producer = site.command("submit", TARGET, "quick", "--key", "k", "--delay", delay, url=proxy.url)
     await lost.done.wait()
@@ -103,15 +103,14 @@ async def test_a_worker_that_is_cut_off_for_good_is_followed_by_another_attempt(
     site: Site, app: App, client: Client, proxy: Proxy, behind: Workers, workers: Workers, supervisors: Supervisors
 ) -> None:
     """Its process lives and its body runs, but no byte of it arrives any more. It stops by itself; nothing of it counts."""
-    async with supervisors.run(app):
-        async with behind.run(app):
-            run = await client.submit(app.actors["hold"].call(), key="k")
-            await site.wait_for("started", "k")
-            await proxy.take_down()
-            await site.wait_for("stopped:lease_lost", "k")
-            site.open("k")
-            async with workers.run(app):
-                assert await run.result(WITHIN_SECONDS) == "attempt 2"
+    async with supervisors.run(app), behind.run(app):
+        run = await client.submit(app.actors["hold"].call(), key="k")
+        await site.wait_for("started", "k")
+        await proxy.take_down()
+        await site.wait_for("stopped:lease_lost", "k")
+        site.open("k")
+        async with workers.run(app):
+            assert await run.result(WITHIN_SECONDS) == "attempt 2"
     assert [e.attempt for e in site.events("ended", "k")] == [2]
 
 
@@ -139,11 +138,12 @@ async def test_effects_of_a_stored_outcome_follow_though_its_worker_was_killed(
     stored = proxy.lose_answer(record(app, "k", str(phase)), OFTEN)
     process = await site.start_worker(url=proxy.url)
     async with app.connect(workers.url) as client:
-        await client.submit(app.actors[str(name)].call(**arguments), key="k")  # type: ignore[arg-type]  # of the table
+        await client.submit(app.actors[str(name)].call(**arguments), key="k")
         await stored.done.wait()
         await process.kill()
         async with workers.run(app):
             if closer == "sweep":
+                await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})
                 async with supervisors.run(app):
                     await ends_with(client, str(last), str(then))
             else:
