@@ -1,0 +1,159 @@
+"""Live records with nothing to wake them: messages lost, the stream purged, the consumer deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tenure import App, Client
+from tests.conftest import Supervisors, Workers
+from tests.contract.support import depth
+from tests.processes import Site
+from tests.proxy import Proxy
+from tests.support import wait_until
+
+WITHIN_SECONDS = 6.0
+"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
+
+
+@pytest.fixture
+def app(site: Site) -> App:
+    return site.app
+
+
+@pytest.fixture
+async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
+    async with app.connect(nats_server) as client:
+        yield client
+
+
+async def purge(client: Client) -> None:
+    """Throw away every wake-up and timer."""
+    await client.stores.conn.api(f"STREAM.PURGE.{client.stores.names.work_stream}", {})
+    assert await depth(client.stores) == 0
+
+
+@pytest.mark.parametrize("delay", [0.0, 4.0])
+async def test_a_run_that_waits_is_woken_once_though_its_message_is_gone(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, delay: float
+) -> None:
+    """Queued and scheduled; the stream is purged, with a worker that pulls and a supervisor that sweeps."""
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        run = await client.submit(app.actors["quick"].call(), key="k", delay=delay + 1.5)
+        await purge(client)
+        assert await run.result(WITHIN_SECONDS + delay) == "attempt 1"
+        assert supervisor.metrics.repairs["wakeup"] == 1
+    assert len(site.events("started", "k")) == 1
+
+
+async def test_a_run_is_taken_over_though_its_message_is_gone(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Running; the stream is purged under its worker, and then the worker is killed: no redelivery will ever come."""
+    process = await site.start_worker()
+    run = await client.submit(app.actors["hold"].call(), key="k")
+    await site.wait_for("started", "k")
+    await purge(client)
+    async with workers.run(app), supervisors.run(app):
+        await process.kill()
+        site.open("k")
+        assert await run.result(WITHIN_SECONDS) == "attempt 2"
+
+
+async def test_a_run_that_is_stopping_ends_though_its_message_is_gone(
+    site: Site, app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """Told and deaf; its message purged, its worker killed. There is no other worker: a supervisor ends it by itself."""
+    process = await site.start_worker()
+    run = await client.submit(app.actors["deaf"].call(), key="k")
+    await site.wait_for("started", "k")
+    await run.cancel(reason="enough")
+    await purge(client)
+    async with supervisors.run(app) as supervisor:
+        await process.kill()
+        status = await run.wait(WITHIN_SECONDS)
+        assert (status.phase, status.attempt) == ("cancelled", 1)
+        assert supervisor.metrics.cancelled["deaf", "running"] == 1
+
+
+async def test_a_run_that_waits_for_its_retry_is_retried_though_its_timer_is_gone(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Attempt 1 has failed, attempt 2 is due in 3 s; the timer is purged."""
+    async with workers.run(app) as running, supervisors.run(app):
+        run = await client.submit(app.actors["fails_once"].call(), key="k")
+        metrics = running.worker.metrics
+        await wait_until(lambda: metrics.outcomes["fails_once", "retried"], description="attempt 1 has failed")
+        await wait_until(lambda: not len(running.worker.table), description="its wake-up is acknowledged")
+        await purge(client)
+        assert await run.result(WITHIN_SECONDS + 3.0) == "attempt 2"
+    assert [e.attempt for e in site.events("started", "k")] == [1, 2]
+
+
+async def test_a_deleted_consumer_loses_nothing(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """The queue's consumer is deleted while a worker pulls from it and runs are waiting: all of them run, once."""
+    consumer = f"CONSUMER.DELETE.{app.names.work_stream}.{app.names.consumer('default', 'normal')}"
+    async with workers.run(app), supervisors.run(app):
+        await client.stores.conn.api(consumer, {})
+        runs = [await client.submit(app.actors["quick"].call(), key=f"k-{number}") for number in range(20)]
+        assert [await run.result(WITHIN_SECONDS + 4.0) for run in runs] == ["attempt 1"] * 20
+    assert len(site.events("started")) == 20
+
+
+async def test_a_stop_signal_that_is_purged_before_anybody_sees_it_is_sent_again(
+    site: Site, app: App, client: Client, proxy: Proxy, supervisors: Supervisors
+) -> None:
+    """The worker is cut off for a moment; meanwhile the signal is stored, and then gone. Back again, the body is told."""
+    await site.start_worker(url=proxy.url)
+    run = await client.submit(app.actors["hold"].call(), key="k")
+    await site.wait_for("started", "k")
+    await proxy.take_down()
+    await run.cancel()
+    found = await client.stores.runs.read("k")
+    assert found.record is not None
+    assert found.record.holder is not None
+    holder = found.record.holder
+    subject = app.names.stop(holder.session, holder.run_id, holder.attempt)
+    await client.stores.conn.api(f"STREAM.PURGE.{app.names.sessions_stream}", {"filter": subject})
+    await proxy.bring_up()
+    async with supervisors.run(app) as supervisor:
+        await site.wait_for("stopped:cancel", "k", timeout=WITHIN_SECONDS)
+        assert (await run.wait(WITHIN_SECONDS)).phase == "cancelled"
+        assert supervisor.metrics.repairs["signal"] == 1
+        assert supervisor.metrics.repairs["session"] == 0
+
+
+async def test_a_backlog_without_a_worker_gets_no_second_message(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """5,000 runs wait, and nobody pulls. Sweeps pass over them again and again and publish nothing."""
+    number = 5_000
+    results = await client.submit_many([(app.actors["quick"].call(), f"k-{n}") for n in range(number)])
+    assert not [result for result in results if isinstance(result, Exception)]
+    before = await last_sequence(client)
+    async with supervisors.run(app) as supervisor:
+        await sweeps(supervisor, 12)
+        assert supervisor.metrics.swept_records == number
+        assert sum(supervisor.metrics.repairs.values()) == 0
+    assert await last_sequence(client) == before
+    assert await depth(client.stores) == number
+
+
+async def last_sequence(client: Client) -> int:
+    """How many messages the work stream was ever given."""
+    info = await client.stores.conn.api(f"STREAM.INFO.{client.stores.names.work_stream}", {})
+    assert isinstance(info, dict)
+    return int(info["state"]["last_seq"])
+
+
+async def sweeps(supervisor: object, number: int) -> None:
+    """Wait for some whole passes."""
+    for _ in range(number):
+        before = supervisor._swept_at  # type: ignore[attr-defined]  # passes are seen nowhere else
+        await wait_until(
+            lambda: supervisor._swept_at != before,  # type: ignore[attr-defined]  # noqa: B023  # as above; awaited here
+            description="another pass",
+        )
