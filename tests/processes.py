@@ -12,7 +12,7 @@ from typing import Any
 
 from tenure import App
 from tests import site_app
-from tests.e2e.commands import Cli, end, line_of
+from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.support import wait_until
 
 TARGET = "tests.site_app:app"
@@ -48,6 +48,17 @@ class Process:
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
+    async def metrics(self) -> str:
+        """What it exposes (of a worker or supervisor started with ``--metrics-port 0``)."""
+        return (await asyncio.to_thread(self._get, "/metrics"))[1]
+
+    async def ready(self) -> tuple[int, str]:
+        """Status and text of ``/ready``."""
+        return await asyncio.to_thread(self._get, "/ready")
+
+    def _get(self, path: str) -> tuple[int, str]:
+        return Worker(self.process, json.dumps(self.said)).get(path)
+
     async def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
         self.process.kill()
@@ -77,9 +88,9 @@ class Site(Cli):
         """A worker that pulls."""
         return await self._ready("worker", arguments, url)
 
-    async def start_supervisor(self, url: str = "") -> Process:
+    async def start_supervisor(self, *arguments: str, url: str = "") -> Process:
         """A supervisor that has swept once."""
-        return await self._ready("supervisor", (), url)
+        return await self._ready("supervisor", arguments, url)
 
     async def _ready(self, command: str, arguments: tuple[str, ...], url: str) -> Process:
         process = self.command(command, TARGET, "--log-json", *arguments, url=url)

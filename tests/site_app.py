@@ -25,6 +25,7 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     site = _Folder(folder)
     _add_patient(app, site)
     _add_quick(app, site)
+    _add_blocking(app, site)
     return app
 
 
@@ -37,7 +38,8 @@ class _Folder:
             file.write(f"{time.time()} {what} {ctx.key} {ctx.generation} {ctx.attempt} {ctx.failures} {os.getpid()}\n")
 
     async def gate(self, ctx: Context) -> None:
-        while not (self._folder / f"open-{ctx.key}").exists():  # noqa: ASYNC110  (another process opens it)
+        gates = [self._folder / f"open-{name}" for name in (ctx.key, f"{ctx.key}-{ctx.attempt}")]
+        while not any(gate.exists() for gate in gates):  # noqa: ASYNC110  (another process opens it)
             await asyncio.sleep(0.02)  # body:
 
 
@@ -104,10 +106,28 @@ def _add_quick(app: App, site: _Folder) -> None:
         site.note(ctx, "started")
         os._exit(1)
 
+
+def _add_blocking(app: App, site: _Folder) -> None:
     @app.actor(grace=0.3)
     async def blocks(ctx: Context, seconds: float) -> str:
         site.note(ctx, "started")
         time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
+        site.note(ctx, "ended")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor
+    async def busy(ctx: Context, seconds: float) -> str:
+        site.note(ctx, "started")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(timeout=0.5, grace=0.3)
+    async def overruns(ctx: Context, seconds: float) -> str:
+        site.note(ctx, "started")
+        if ctx.attempt == 1:
+            time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
 

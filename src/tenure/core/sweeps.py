@@ -37,6 +37,16 @@ def deserves_a_look(
     return owing or (bool(state.flags) and age > SETTLE_SECONDS)
 
 
+def wake_again_after(woken: int, ack_wait: float) -> float | None:
+    """Seconds from the ``woken``-th wake-up of a run whose holder is dead to the next one; None: no more.
+
+    A process that is frozen or cut off still has its pulls at the server, its own runs' wake-ups may be handed to it, and
+    nobody answers them before ``ack_wait``. So 1, 2, 4 s, until the first would be delivered again anyway.
+    """
+    pause = 2.0 ** (woken - 1)
+    return pause if 2 * pause < ack_wait else None
+
+
 def partition_of(key: str) -> int:
     """The partition of a key."""
     return crc32(key.encode()) % PARTITIONS

@@ -8,7 +8,10 @@ lost its holder gets a wake-up, and a worker takes it over.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
+from functools import partial
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +19,7 @@ from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
 from tenure.core.records import Holder, Phase, Record, encode
+from tenure.core.sweeps import wake_again_after
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
@@ -23,11 +27,14 @@ from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.telemetry import get_logger
 
+T = TypeVar("T")
 _log = get_logger("tenure.supervisor")
 _AGAIN_SECONDS = 30.0
 """When to look again at a record that has not changed and that a sweep still finds suspicious."""
 _SLACK_SECONDS = 1.0
 """The worker of a body that overstays ends it itself; only if it does not is it ours to end."""
+_TIMER_SECONDS = 0.05
+"""A loop's timer may be early by what the loop did since it last looked at its clock."""
 _MOST_WAITING = 10_000
 _MOST_REMEMBERED = 200_000
 _ERRORS_A_MINUTE = 30
@@ -36,7 +43,12 @@ _ERRORS_A_MINUTE = 30
 class _Looked(Struct):
     revision: int
     again_at: float
-    woken: bool
+
+
+class _Woken(Struct):
+    holder: Holder
+    times: int
+    again_at: float
 
 
 class Keepers:
@@ -51,6 +63,7 @@ class Keepers:
         self._once_more: dict[str, int] = {}
         self._news = asyncio.Event()
         self._looked: dict[str, _Looked] = {}
+        self._woken: dict[str, _Woken] = {}
         self._errors: deque[float] = deque()
 
     def ask(self, key: str, revision: int, *, news: bool = False) -> None:
@@ -111,11 +124,9 @@ class Keepers:
             msg = f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
             raise TenureError(msg)
 
-    def _remember(self, key: str, revision: int, seconds: float, *, woken: bool = False) -> None:
-        self._looked.pop(key, None)
-        self._looked[key] = _Looked(revision, self._stores.clock.steady() + min(seconds, _AGAIN_SECONDS), woken)
-        if len(self._looked) > _MOST_REMEMBERED:
-            del self._looked[next(iter(self._looked))]
+    def _remember(self, key: str, revision: int, seconds: float) -> None:
+        looked = _Looked(revision, self._stores.clock.steady() + min(seconds, _AGAIN_SECONDS))
+        _keep_newest(self._looked, key, looked)
 
     # -- one key -----------------------------------------------------------------------------------------------------
 
@@ -125,14 +136,11 @@ class Keepers:
         found = await stores.runs.read(key, patience)
         if found.record is None:
             return
-        looked = self._looked.get(key)
-        woken = looked is not None and looked.revision == found.revision and looked.woken
         gone = await self._gone(found.record)
         again = _AGAIN_SECONDS
         holder = found.record.holder
         if holder is not None and found.record.phase is Phase.RUNNING and holder.session in gone:
-            await self._take_over(found, found.record, patience, woken=woken)
-            woken = True
+            await self._take_over(found, found.record, holder, patience)
         elif holder is not None:
             found, again = await self._end_overdue(found, holder, gone, patience)
         found = await self._expire_previous(found, gone, patience)
@@ -141,7 +149,7 @@ class Keepers:
             self._count(await stores.complete(found, patience))
         except StillOwed as error:
             _log.warning("outbox.unpaid", key=key, error=str(error))
-        self._remember(key, found.revision, again, woken=woken)
+        self._remember(key, found.revision, again)
 
     async def _gone(self, record: Record) -> frozenset[str]:
         """Which of the sessions that the record names are closed."""
@@ -154,16 +162,27 @@ class Keepers:
             ]
         )
 
-    async def _take_over(self, found: Found, record: Record, patience: Patience, *, woken: bool) -> None:
+    async def _take_over(self, found: Found, record: Record, holder: Holder, patience: Patience) -> None:
         """A run whose holder is dead: its wake-up may be in that process's hands for a whole ack_wait yet [31].
 
-        So one more is stored, whatever is there; again (``woken``: we have done so) only if none is.
+        So one more is stored, whatever is there, and some again a little later; after those only if none is.
         """
         stores = self._stores
-        if woken and await stores.work.is_stored(record, patience):
+        before = self._woken.get(record.key)
+        times = before.times if before is not None and before.holder == holder else 0
+        early = before is not None and stores.clock.steady() < before.again_at
+        if times and early and await stores.work.is_stored(record, patience):
             return
-        self._repaired("takeover", record)
+        if not times:
+            self._repaired("takeover", record)
         await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        pause = wake_again_after(times + 1, stores.config.ack_wait_seconds)
+        again_at = math.inf if pause is None else stores.clock.steady() + pause
+        _keep_newest(self._woken, record.key, _Woken(holder, times + 1, again_at))
+        if pause is not None:
+            asyncio.get_running_loop().call_later(
+                pause + _TIMER_SECONDS, partial(self.ask, record.key, found.revision, news=True)
+            )
 
     async def _end_overdue(
         self, found: Found, holder: Holder, gone: frozenset[str], patience: Patience
@@ -253,6 +272,13 @@ class Keepers:
             metrics.outcomes[actor, Did.CANCELLED.value] += 1
         else:
             metrics.outcomes[actor, did.value] += 1
+
+
+def _keep_newest(memory: dict[str, T], key: str, value: T) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _MOST_REMEMBERED:
+        del memory[next(iter(memory))]
 
 
 def _overdue_at(record: Record | None) -> float | None:
