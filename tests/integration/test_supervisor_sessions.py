@@ -1,0 +1,288 @@
+"""Whom a supervisor closes, and when it must not: its clocks, its own troubles, entries that are missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client
+from tenure.core.sessions import Session
+from tenure.nats.embedded import EmbeddedServer
+from tests.conftest import Supervisors, Workers
+from tests.processes import Site
+from tests.proxy import Proxy, Publish
+from tests.site_app import QUICK
+from tests.support import wait_until
+
+TTL = QUICK.session_ttl_seconds
+WITHIN_SECONDS = 6.0
+"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
+
+
+@pytest.fixture
+def app(site: Site) -> App:
+    return site.app
+
+
+@pytest.fixture
+async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
+    async with app.connect(nats_server) as client:
+        yield client
+
+
+class Heart:
+    """The session of a process that beats when the test says so."""
+
+    def __init__(self, client: Client, ttl: float = TTL) -> None:
+        self._sessions = client.stores.sessions
+        self._patience = client.stores.runs.patience()
+        self.session = Session(
+            id=client.stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=ttl, started_at=client.now()
+        )
+        self.revision = 0
+
+    async def start(self) -> Heart:
+        self.revision = await self._sessions.create(self.session, self._patience)
+        return self
+
+    async def beat(self) -> bool:
+        """Renew; whether the bucket took it."""
+        self.session = replace(self.session, beat=self.session.beat + 1)
+        revision = await self._sessions.write(self.session, self.revision)
+        self.revision = revision or self.revision
+        return bool(revision)
+
+    async def closed(self) -> str | None:
+        """Why it is closed; None while it is open, or where it has no entry."""
+        seen = await self._sessions.read(self.session.id)
+        return seen.session.closed if seen is not None else None
+
+    async def until_closed(self) -> None:
+        await wait_until(self.closed, description="the silent session is closed", timeout=WITHIN_SECONDS)
+
+
+def closes(heart: Heart, app: App) -> object:
+    """Writes that close a session."""
+    return lambda p: p.subject == app.names.session(heart.session.id) and p.says('"closed"')
+
+
+def of_a_supervisor(publish: Publish) -> bool:
+    return publish.says('"kind":"supervisor"')
+
+
+async def test_a_renewal_that_a_supervisor_has_not_seen_keeps_the_session_open(
+    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """It closes at the revision that it saw, never at one read afresh [16].
+
+    Its close is held up on the way; a renewal that is applied first makes the server refuse it.
+    """
+    async with supervised_behind.run(app) as supervisor:
+        heart = await Heart(client).start()
+        held = proxy.hold(closes(heart, app), 1_000)  # type: ignore[arg-type]  # it is a Matches
+        await asyncio.wait_for(held.done.wait(), WITHIN_SECONDS)
+        assert await heart.beat()
+        held.clear()
+        await proxy.release(held)
+        assert await heart.beat()
+        assert await heart.closed() is None
+        assert supervisor.metrics.repairs["session"] == 0
+        await heart.until_closed()
+
+
+async def test_clocks_start_anew_after_a_disconnect(
+    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """A supervisor and a worker are cut off by the same outage for longer than the ttl: it closes nobody at once after it."""
+    async with supervised_behind.run(app) as supervisor:
+        heart = await Heart(client).start()
+        await wait_until(lambda: supervisor._census.open_number == 2, description="it is seen")  # type: ignore[union-attr]  # it runs
+        await proxy.take_down()
+        await asyncio.sleep(TTL + 0.5)  # paused: an outage
+        await proxy.bring_up()
+        await wait_until(lambda: supervisor.stores.conn.is_connected, description="connected again")
+        await asyncio.sleep(TTL / 2)  # paused: the worker is not quite as quick
+        assert await heart.beat()
+        assert supervisor.metrics.repairs["session"] <= 1, "its own old session at most"
+        await heart.until_closed()
+
+
+async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) -> None:
+    """Each is shorter than the ttl, all together are longer; bodies go on and sessions stay what they are."""
+    with EmbeddedServer() as server:
+        site.url = server.url
+        app = site.app
+        workers, supervisors = Workers(server.url), Supervisors(server.url)
+        async with app.connect(server.url) as client, workers.run(app) as running, supervisors.run(app) as supervisor:
+            run = await client.submit(app.actors["hold"].call(), key="k")
+            await site.wait_for("started", "k")
+            sessions = {running.worker.lease.id, supervisor.lease.id}
+            for _ in range(3):
+                await asyncio.to_thread(server.kill)
+                await asyncio.sleep(TTL / 3)  # paused: it is down
+                await asyncio.to_thread(server.start)
+                back = client.stores.clock.steady()
+                for lease in (running.worker.lease, supervisor.lease):
+                    await wait_until(
+                        lambda: lease.confirmed_at > back,  # noqa: B023  (awaited here)
+                        description="it is renewed",
+                    )
+            await asyncio.sleep(TTL)  # paused: whoever is to be closed is closed by now
+            assert {running.worker.lease.id, supervisor.lease.id} == sessions
+            assert supervisor.metrics.repairs["session"] == 0
+            site.open("k")
+            assert await run.result(10) == "attempt 1"
+
+
+async def test_clocks_start_anew_after_a_freeze(site: Site, client: Client) -> None:
+    """SIGSTOP of a supervisor past the ttl, on a host where everything stood still: back again it closes nobody at once."""
+    supervisor = await site.start_supervisor()
+    worker = await site.start_worker()
+    heart = await Heart(client).start()
+    await asyncio.sleep(TTL / 2)  # paused: it is seen
+    supervisor.freeze()
+    await asyncio.sleep(TTL + 1.0)  # paused: everything stands still
+    supervisor.thaw()
+    await asyncio.sleep(TTL / 2)  # paused: the other process is not quite as quick
+    assert await heart.beat()
+    await heart.until_closed()
+    site.open("k")
+    await client.submit(site.app.actors["hold"].call(), key="k")
+    assert (await site.wait_for("started", "k")).pid == worker.pid
+
+
+async def test_nobody_is_closed_while_the_supervisors_own_renewals_are_not_confirmed(
+    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """The bucket takes no renewals (a leader is being elected), its watch is alive: silence proves nothing."""
+    async with supervised_behind.run(app) as supervisor:
+        heart = await Heart(client).start()
+        await asyncio.sleep(TTL / 2)  # paused: it is seen
+        assert await heart.beat()
+        lost = proxy.lose(of_a_supervisor, 1_000)
+        await asyncio.sleep(2 * TTL)  # paused: nobody's renewals are taken
+        assert lost.hits
+        assert await heart.closed() is None
+        lost.clear()
+        await wait_until(lambda: supervisor.lease.trusted, description="its own are taken again")
+        await asyncio.sleep(TTL / 2)  # paused: the worker is not quite as quick
+        assert await heart.beat()
+        await heart.until_closed()
+
+
+async def test_sessions_of_different_ttl_are_each_closed_on_their_own(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """One of half the supervisor's ttl, one of twice it; both fall silent at once."""
+    loop = asyncio.get_running_loop()
+    async with supervisors.run(app):
+        short = await Heart(client, TTL / 2).start()
+        long = await Heart(client, 2 * TTL).start()
+        started = loop.time()
+        await short.until_closed()
+        assert loop.time() - started < 2 * TTL - 0.3
+        assert await long.beat()
+        started = loop.time()
+        await long.until_closed()
+        assert loop.time() - started > 2 * TTL - 0.3
+
+
+# -- entries that are missing ------------------------------------------------------------------------------------------
+
+
+async def purge_entry(client: Client, session: str) -> None:
+    stores = client.stores
+    await stores.conn.api(f"STREAM.PURGE.{stores.names.sessions_stream}", {"filter": stores.names.session(session)})
+    assert await stores.sessions.read(session) is None
+
+
+async def holder_of(client: Client, key: str) -> str:
+    status = await client.status(key)
+    assert status is not None
+    assert status.holder is not None
+    return status.holder
+
+
+@pytest.mark.parametrize("when", ["while it is watched", "before anybody watched"])
+async def test_a_dead_session_without_an_entry_is_buried_and_its_runs_are_taken_over(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, when: str
+) -> None:
+    """Killed, then its entry purged by exact subject: nothing is left to be closed, and nobody else may conclude that."""
+    loop = asyncio.get_running_loop()
+    victim = await site.start_worker()
+    run = await client.submit(app.actors["hold"].call(), key="k")
+    await site.wait_for("started", "k")
+    session = await holder_of(client, "k")
+    if when == "before anybody watched":
+        await victim.kill()
+        await purge_entry(client, session)
+    since = loop.time()
+    async with workers.run(app), supervisors.run(app):
+        if when == "while it is watched":
+            await victim.kill()
+            await purge_entry(client, session)
+            since = loop.time() - TTL / 3
+        site.open("k")
+        assert await run.result(WITHIN_SECONDS) == "attempt 2"
+        assert loop.time() - since >= TTL - 0.1, "it was watched for a ttl first"
+        seen = await client.stores.sessions.read(session)
+        assert seen is not None
+        assert seen.session.closed == "missing"
+
+
+async def test_a_live_worker_whose_entry_was_purged_learns_it_and_goes_on_with_a_new_session(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Its next renewal is refused and it finds nothing: its body is told, and the run goes on as another attempt."""
+    async with workers.run(app) as running, supervisors.run(app):
+        run = await client.submit(app.actors["hold"].call(), key="k")
+        await site.wait_for("started", "k")
+        session = running.worker.lease.id
+        await purge_entry(client, session)
+        await site.wait_for("stopped:lease_lost", "k", timeout=TTL)
+        site.open("k")
+        assert await run.result(2 * WITHIN_SECONDS) == "attempt 2"
+        assert running.worker.lease.id != session
+
+
+# -- two supervisors ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_supervisor_killed_together_with_a_worker_is_not_counted_on(
+    site: Site, workers: Workers, supervisors: Supervisors
+) -> None:
+    """One host dies: a worker and one of two supervisors at the same instant. The other looks after all partitions.
+
+    Pauses between sweeps are long, so that only what is done about a closed session can be in time.
+    """
+    site.settings = {"sweep_seconds": 30.0}
+    app = site.app
+    keys = [f"k-{number}" for number in range(20)]
+    loop = asyncio.get_running_loop()
+    async with app.connect(site.url) as client, supervisors.run(app) as survivor:
+        other = await site.start_supervisor()
+        await wait_until(
+            lambda: survivor._census and len(survivor._census.lively_supervisors()) == 2,
+            description="they know each other",
+        )
+        mine = survivor._mine()
+        assert 0 < sum(mine(key) for key in keys) < 20, "the partitions are shared"
+        victim = await site.start_worker()
+        runs = [await client.submit(app.actors["hold"].call(), key=key) for key in keys]
+        for key in keys:
+            await site.wait_for("started", key)
+        async with workers.run(app):
+            other.process.kill()
+            killed = loop.time()
+            await victim.kill()
+            await other.kill()
+            for key in keys:
+                await site.wait_for("started", key, 2)
+                site.open(key)
+            took = loop.time() - killed
+            assert [await run.result(5) for run in runs] == ["attempt 2"] * 20
+        assert took < TTL + 2.0, f"{took:.2f} s"
+        assert survivor.metrics.repairs["takeover"] == 20
