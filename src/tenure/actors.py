@@ -22,6 +22,7 @@ from tenure.context import Context
 from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError, InvalidCall
 from tenure.core.records import Overlap, Policy, Task
 from tenure.core.subjects import check_name, check_priority
+from tenure.isolation import Home
 
 Full = ParamSpec("Full")
 Args = ParamSpec("Args")
@@ -101,6 +102,8 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         self.name = check_name("actor", name)
         self.is_async = inspect.iscoroutinefunction(function)
         self.task = task
+        self.home: Home | None = None
+        """Where a child process finds it, if its bodies run in one."""
         self.__doc__ = function.__doc__
         self.__name__ = name
         self.__module__ = getattr(function, "__module__", "")

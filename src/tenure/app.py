@@ -15,6 +15,7 @@ from tenure.context import Context
 from tenure.core.errors import ConfigError
 from tenure.core.records import Overlap
 from tenure.core.subjects import Names
+from tenure.isolation import Isolation, home_of
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -87,6 +88,7 @@ class App:
         retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
         overlap: Overlap = "stop",
+        isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
     ) -> Register: ...
     def actor(  # type: ignore[misc]  # mypy mistakes the positional-only parameter of signature 5
@@ -102,6 +104,7 @@ class App:
         retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
         overlap: Overlap = "stop",
+        isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
     ) -> Any:
         """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
@@ -110,7 +113,8 @@ class App:
         ``timeout`` seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to
         stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
-        seconds, at least one). Raises ConfigError that names what is wrong.
+        seconds, at least one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it
+        must be defined at the top of a module that can be imported. Raises ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 
@@ -126,6 +130,7 @@ class App:
             made: Actor[..., ..., Any, Any] = Actor(
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )
+            made.home = home_of(self, function, chosen, isolation)
             self.actors[chosen] = made
             return made
 

@@ -48,6 +48,14 @@ class Config(Struct, frozen=True, kw_only=True):
     """How fast it passes over them: about a fifth of a core."""
     repairs_at_once: int = 32
     """Keys that a supervisor repairs at the same time."""
+    stop_seconds: float = 2.0
+    """After a second signal: how long a worker waits for cancelled bodies to end before it gives them up."""
+    stuck_limit: int = 20
+    """Bodies of a worker that ignore their stop past their grace; with more of them it takes no new runs."""
+    child_start_seconds: float = 30.0
+    """How long a child process may take to start and to import an actor's module."""
+    child_idle_seconds: float = 60.0
+    """How long a child process without work is kept for the next run."""
     progress_interval_seconds: float = 0.1
     """A run's progress is published at most this often; the newest value wins."""
 

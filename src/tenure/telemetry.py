@@ -52,8 +52,19 @@ def _to_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
     return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
 
 
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of one of our log events."""
+    fields: dict[str, Any] = getattr(record, _FIELDS, {})
+    return fields
+
+
+def pass_on(name: str, level: int, text: str, fields: dict[str, Any]) -> None:
+    """Log an event of another process as it was made there."""
+    logging.getLogger(name).log(level, text, extra={_FIELDS: fields})
+
+
 def _from_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event.update(getattr(event["_record"], _FIELDS, {}))
+    event.update(fields_of(event["_record"]))
     return event
 
 

@@ -119,7 +119,13 @@ async def _run_in_thread(
         context.enter()
         if context.stop_reason is not None:  # no body starts after it was told to stop, nor after the drain signal
             raise Stopped(context.stop_reason)
-        return actor.function(context, **values) if actor.takes_context else actor.function(**values)
+        live.in_thread = True
+        try:
+            return actor.function(context, **values) if actor.takes_context else actor.function(**values)
+        except StopIteration as error:  # no future can carry one: the run would hang
+            raise RuntimeError(f"the body raised StopIteration({error})") from error
+        finally:
+            live.in_thread = False
 
     live.in_body = True
     try:

@@ -6,14 +6,17 @@ Every step returns an outcome; the order is the protocol. Counting happens here,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
+import msgspec
+
 from tenure.context import Context
-from tenure.core.errors import OutcomeUnknown, StillOwed, TenureError, Unavailable
+from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
 from tenure.core.records import Failure, Record
@@ -27,6 +30,7 @@ from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Raised, run_body
 from tenure.worker.head import Drop, Head, Later, Won
+from tenure.worker.isolate import Children, Remote
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
 
@@ -57,10 +61,13 @@ class Handler:
         self._tail = Tail(stores)
         self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
         """Starts a task that the service looks after; None while it does not run."""
+        self._children = Children(stores.config)
+        self._isolates = any(actor.home is not None for actor in app.actors.values())
         self._pool = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="tenure-body")
 
-    def close(self) -> None:
-        """Let the threads go; a plain body that still runs keeps its own until it ends."""
+    async def close(self) -> None:
+        """Let the threads go, a plain body that still runs keeps its own until it ends; end the child processes."""
+        await self._children.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def handle(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
@@ -72,6 +79,27 @@ class Handler:
         if live.told is not None:  # the drain signal came first
             await work.nak(live.reply)
             return
+        if not self._isolates:
+            await self._claim_and_run(live, delivery, lease, patience)
+            return
+        try:
+            delivery = await self._with_record(delivery, live.key, patience)
+            try:
+                ready = await self._make_ready(live, delivery.found)
+            except OSError as error:  # no process can be started now: no reason to spend an attempt
+                _log.error("child.not_started", key=live.key, run_id=live.run_id, error=str(error))
+                await work.nak(live.reply, second_look(delivery.deliveries, self._stores.config.ack_wait_seconds))
+                return
+            if ready:
+                await self._claim_and_run(live, delivery, lease, patience)
+            else:
+                await work.nak(live.reply)
+        finally:
+            if isinstance(live.remote, Remote):
+                await live.remote.release()
+
+    async def _claim_and_run(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
+        work = self._stores.work
         looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
         match looked:
             case Won(committed):
@@ -94,6 +122,25 @@ class Handler:
                 )
             case _:
                 assert_never(looked)
+
+    # -- child processes ---------------------------------------------------------------------------------------------
+
+    async def _with_record(self, delivery: Delivery, key: str, patience: Patience) -> Delivery:
+        """The record is too large for its wake-up: read it now, to know whether its body needs a child process."""
+        if delivery.found is not None:
+            return delivery
+        with contextlib.suppress(NewerSchema, UnreadableRecord):  # the head check says what becomes of it
+            return msgspec.structs.replace(delivery, found=await self._stores.runs.read(key, patience))
+        return delivery
+
+    async def _make_ready(self, live: Live, found: Found | None) -> bool:
+        """A child process for the run, if its actor wants one, before it is claimed. False: told to stop meanwhile."""
+        record = found.record if found is not None else None
+        actor = self._app.actors.get(record.task.actor) if record is not None else None
+        if actor is None or actor.home is None or live.remote is not None:
+            return True
+        live.remote = remote = Remote(self._children, live, actor, actor.home)
+        return await remote.make_ready()
 
     # -- body and tail -----------------------------------------------------------------------------------------------
 
@@ -141,8 +188,13 @@ class Handler:
             raise
         except TenureError as error:  # the blob is gone or damaged: no attempt can do better
             return Raised(Failure(type=type(error).__name__, message=str(error)), final=True)
+        limit = self._stores.config.traceback_limit_bytes
+        if actor.home is not None:
+            await self._make_ready(live, Found(record, 0))  # unless it is: what was read before the claim may be stale
         self._start_timers(live, record)
-        return await run_body(actor, context, live, args, self._pool, self._stores.config.traceback_limit_bytes)
+        if isinstance(live.remote, Remote):
+            return await live.remote.run(context, args, partial(self._note, live), limit)
+        return await run_body(actor, context, live, args, self._pool, limit)
 
     async def _void(self, live: Live, context: Context, actor: str, why: Why, where: str) -> None:
         about = {"key": live.key, "generation": context.generation, "attempt": context.attempt, "run_id": live.run_id}
@@ -165,6 +217,7 @@ class Handler:
             now=self._stores.clock.now,
             progress=lambda ctx, done, total, note: self._note(live, ctx, done, total, note),
         )
+        live.actor = record.task.actor
         live.grace = record.task.policy.grace
         live.context = context
         if live.told is not None:

@@ -115,7 +115,7 @@ class Worker:
         if lease is not None:
             await lease.close("drain")
         if self._handler is not None:
-            self._handler.close()
+            await self._handler.close()
         if self._stores is not None:
             await self._stores.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from tenure.context import Context, StopReason
 from tenure.core.sessions import Progress
@@ -17,16 +18,31 @@ from tenure.telemetry import get_logger
 _log = get_logger("tenure.worker")
 
 
+class Remote(Protocol):
+    """A body that runs elsewhere, in a child process."""
+
+    def told(self, reason: StopReason) -> None:
+        """Pass on why the body must stop; from any thread."""
+
+    def interrupt(self, reason: StopReason, grace: float) -> None:
+        """Have the body end within its grace."""
+
+    def kill(self) -> None:
+        """End the body now."""
+
+
 class Live:
     """A run in this process's hands."""
 
     __slots__ = (
         "abandoned",
+        "actor",
         "context",
         "early",
         "evicted",
         "grace",
         "in_body",
+        "in_thread",
         "interrupted",
         "is_async",
         "key",
@@ -34,6 +50,7 @@ class Live:
         "note",
         "note_waits",
         "owner",
+        "remote",
         "reply",
         "run_id",
         "task",
@@ -45,11 +62,14 @@ class Live:
         self.key = key
         self.run_id = run_id
         self.reply = reply
+        self.actor = ""
         self.context: Context | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
         self.owner: asyncio.Task[None] | None = None
         self.is_async = False
         self.in_body = False
+        self.in_thread = False
+        self.remote: Remote | None = None
         self.interrupted = False
         self.evicted = False
         self.abandoned = False
@@ -88,15 +108,18 @@ class Live:
         if context is not None:
             fresh = context.tell(reason)
             self.told = context.stop_reason
-            return fresh
-        if self.told is not None and (self.told != "drain" or reason == "drain"):
-            return False
-        self.told = reason
-        return True
+        else:
+            fresh = self.told is None or (self.told == "drain" and reason != "drain")
+            self.told = reason if fresh else self.told
+        if fresh and self.remote is not None:
+            self.remote.told(reason)
+        return fresh
 
     def interrupt(self) -> None:
         """Cancel the body's await, if it is in one. On the worker's loop, never from inside the body's own step."""
         self.interrupted = True
+        if self.remote is not None and self.told is not None:
+            self.remote.interrupt(self.told, self.grace)
         if self.in_body and self.is_async and self.task is not None:
             self.task.cancel(self.told)
 
@@ -106,6 +129,8 @@ class Live:
         Its session must be closed after this.
         """
         self.abandoned = True
+        if self.remote is not None:
+            self.remote.kill()
         if self.task is not None:
             self.task.cancel(self.told)
 
@@ -116,6 +141,7 @@ class Live:
         """
         self.context = None
         self.task = None
+        self.remote = None
 
     def forget_timers(self) -> None:
         """Cancel what was scheduled for this run."""

@@ -1,0 +1,167 @@
+"""An app of actors that run in child processes; its namespace comes from the environment, as the children need it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import tenure
+from tenure import App, Context, Fail, Retry, Snooze, Stopped
+from tests.support import FAST
+
+app = App(os.environ.get("TENURE_TEST_NAMESPACE", "unset"), config=FAST)
+imported_in = os.getpid()
+
+
+def mark(path: str, text: str = "") -> None:
+    """One line in a file that the test watches."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+
+
+@app.actor(isolation="process", retry=None)
+async def about(ctx: Context) -> dict[str, Any]:
+    """What the context says, and where it says it."""
+    assert tenure.current() is ctx
+    ctx.check()
+    return {
+        "pid": os.getpid(),
+        "key": ctx.key,
+        "generation": ctx.generation,
+        "attempt": ctx.attempt,
+        "failures": ctx.failures,
+        "fence": ctx.fence,
+        "deadline": ctx.deadline is not None,
+        "stopping": ctx.stopping.is_set(),
+        "reason": ctx.stop_reason,
+        "threads": sorted(thread.name.split("-")[0] for thread in threading.enumerate()),
+        "app": ctx.app is app,
+    }
+
+
+@app.actor(isolation="process", retry=None)
+def double(ctx: Context, number: int) -> tuple[int, int]:
+    assert tenure.current() is ctx
+    return 2 * number, os.getpid()
+
+
+@app.actor(isolation="process", retry=None)
+async def echo(data: bytes, times: int = 1) -> bytes:
+    return data * times
+
+
+@app.actor(isolation="process", retry=Retry(max_attempts=3, initial=0.01))
+def dies(ctx: Context, how: str, path: str) -> str:
+    mark(path, f"{ctx.attempt} {ctx.failures}")
+    if how == "exit":
+        os._exit(7)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "exit once" and ctx.attempt == 1:
+        os._exit(1)
+    return f"attempt {ctx.attempt}"
+
+
+@app.actor(isolation="process", retry=Retry(max_attempts=2, initial=0.01))
+async def ends(ctx: Context, how: str) -> Any:
+    match how:
+        case "fail":
+            raise Fail("no use")
+        case "raise":
+            raise KeyError("lost")
+        case "stopped":
+            raise Stopped("says who")
+        case "snooze" if ctx.attempt == 1:
+            raise Snooze(0.01)
+        case "lock":
+            return threading.Lock()
+        case "exit":
+            sys.exit(3)
+        case "stop":
+            raise StopAsyncIteration
+    return [ctx.attempt, ctx.failures]
+
+
+@app.actor(isolation="process", retry=None)
+async def tells(ctx: Context) -> None:
+    await ctx.progress(3, 10, "third")
+    ctx.log.warning("body.spoke", word="hello")
+    ctx.spawn(double.call(21), key="spawned")
+    ctx.reschedule(delay=60.0, call=echo.call(b"next"))
+    print("printed by a body")
+    await ctx.stopping.wait()
+
+
+@app.actor(isolation="process", grace=5.0, timeout=20.0, retry=None)
+async def sleeps(ctx: Context, path: str) -> None:
+    mark(path, "start")
+    try:
+        await asyncio.sleep(30)  # body: until it is cancelled
+    except asyncio.CancelledError:
+        mark(path, f"cancelled {ctx.stop_reason}")
+        raise
+
+
+@app.actor(isolation="process", grace=5.0, retry=None)
+def checks(ctx: Context, path: str) -> None:
+    mark(path, "start")
+    try:
+        while True:
+            time.sleep(0.005)  # body: works
+            ctx.check()
+    except Stopped as stopped:
+        mark(path, f"stopped {stopped.reason}")
+        raise
+
+
+@app.actor(isolation="process", grace=0.2, retry=None)
+def deaf(path: str, seconds: float = 30.0) -> str:
+    mark(path, f"start {os.getpid()}")
+    time.sleep(seconds)  # body: hears nothing
+    mark(path, "end")
+    return "slept"
+
+
+@app.actor(isolation="process", grace=0.2, timeout=0.3, retry=Retry(max_attempts=2, initial=0.01))
+def overstays(ctx: Context, path: str) -> str:
+    mark(path, f"start {ctx.attempt}")
+    if ctx.attempt == 1:
+        time.sleep(30)  # body: hears nothing
+    return f"attempt {ctx.attempt}"
+
+
+@app.actor(isolation="process", grace=0.2, retry=None)
+async def swallows(path: str) -> None:
+    mark(path, f"start {os.getpid()}")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)  # body: ignores its cancellation
+
+
+@app.actor(isolation="process", grace=0.2, retry=None)
+def breeds(path: str) -> None:
+    """A body with a process of its own, which must not outlive it."""
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mark(path, f"start {os.getpid()} {sleeper.pid}")
+    sleeper.wait()
+
+
+@app.actor(isolation="process", timeout=0.5, retry=None)
+def punctual() -> str:
+    """Its timeout is shorter than a cold start with ``SLOW_IMPORT_SECONDS``."""
+    return "in time"
+
+
+slow = float(os.environ.get("TENURE_TEST_SLOW_IMPORT", "0"))
+if slow and os.environ.get("TENURE_TEST_WORKER") != str(os.getpid()):
+    time.sleep(slow)  # body: what an import of heavy libraries takes
+if os.environ.get("TENURE_TEST_BROKEN_IMPORT") and os.environ.get("TENURE_TEST_WORKER") != str(os.getpid()):
+    raise ImportError("a library is missing here")
