@@ -99,6 +99,8 @@ class Metrics(Collector):
         self.pending: dict[str, int] = _one(self._queues)
         self.swept_records = 0
         self.swept_seconds = 0.0
+        self._actors = actors
+        self.stuck: Callable[[], dict[str, int]] = dict
         self.trusted_until: Callable[[], float] = lambda: 0.0
         self.beside: Metrics | None = None
         """Of a supervisor in the same process: what both count is told as one."""
@@ -137,6 +139,8 @@ class Metrics(Collector):
         yield _histograms("tenure_queue_wait_seconds", "From ready to claimed", "queue", self.queue_wait)
         yield _histograms("tenure_start_lateness_seconds", "Delayed runs: from due to claimed", "queue", self.lateness)
         yield _gauges("tenure_runs_in_progress", "Bodies running", "actor", self.in_progress)
+        stuck = dict.fromkeys(self._actors, 0) | self.stuck()
+        yield _gauges("tenure_runs_stuck", "Bodies that ignore their stop past their grace", "actor", stuck)
         yield _gauges("tenure_wakeups_pending", "Wake-ups stored and not delivered", "queue", self.pending)
         yield _single(
             "tenure_session_trusted_until_timestamp_seconds",

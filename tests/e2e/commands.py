@@ -32,8 +32,8 @@ from tenure import App, Config, Context, Fail
 app = App(
     "{namespace}",
     config=Config(
-        session_ttl_seconds=2.0, ack_wait_seconds=4.0, drain_seconds={drain}, connect_timeout_seconds=1.0,
-        patience_seconds=2.0,
+        session_ttl_seconds=2.0, ack_wait_seconds=4.0, drain_seconds=float(os.environ.get("DRAIN", "{drain}")),
+        connect_timeout_seconds=1.0, patience_seconds=2.0,
     ),
 )
 word = "hello"
@@ -160,8 +160,8 @@ class Cli:
         return process
 
     @contextlib.contextmanager
-    def worker(self, *arguments: str) -> Iterator[Worker]:
-        process = self.start("worker", "tasks:app", "--metrics-port", "0", "--log-json", *arguments)
+    def worker(self, *arguments: str, **environment: Any) -> Iterator[Worker]:
+        process = self.start("worker", "tasks:app", "--metrics-port", "0", "--log-json", *arguments, **environment)
         try:
             yield Worker(process, line_of(process))
         finally:

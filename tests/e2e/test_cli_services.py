@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from tenure import App
+from tenure.cli.problems import Exit
 from tenure.nats.connection import Connection
+from tenure.nats.embedded import EmbeddedServer
 from tests.e2e.commands import Cli, end, line_of
 from tests.support import FAST, wait_until
 
@@ -103,45 +105,88 @@ async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(ow
 
 
 @pytest.mark.parametrize(
-    ("actor", "arguments", "sign"),
+    ("actor", "arguments", "sign", "code"),
     [
-        ("stuck", ["--arg", "seconds=30"], "stuck-body"),
-        ("hang", ["--arg", "seconds=30"], "hanging-body"),
-        ("stubborn", [], "stubborn-body"),
+        ("stuck", ["--arg", "seconds=30"], "stuck-body", Exit.GIVEN_UP),
+        ("hang", ["--arg", "seconds=30"], "hanging-body", Exit.OK),  # the body obeyed; only its helpers hang
+        ("stubborn", [], "stubborn-body", Exit.GIVEN_UP),
     ],
     ids=["thread", "every helper thread", "task"],
 )
 async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
-    own: Cli, actor: str, arguments: list[str], sign: str
+    own: Cli, actor: str, arguments: list[str], sign: str, code: Exit
 ) -> None:
     """A thread cannot be stopped and a task may swallow its cancellation.
 
-    The run is handed back, the process ends with 0.
+    The run is given up, and so is what keeps it; the exit code says so.
     """
     with own.worker() as worker:
         own("submit", "tasks:app", actor, "--key", "k", *arguments)
         await wait_until((own.folder / sign).exists, description="the body runs")
         worker.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(worker.process.wait, 10) == 0
+        assert await asyncio.to_thread(worker.process.wait, 10) == code
+    assert ("were given up" in (own.folder / "stderr.log").read_text()) is (code is Exit.GIVEN_UP)
 
 
-async def test_a_second_sigint_ends_a_worker_at_once(own: Cli) -> None:
-    """The first drains (and would wait for a long body), the second does not wait.
-
-    Also while a body blocks the event loop.
-    """
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+async def test_a_second_signal_lets_nothing_finish_and_a_body_that_ends_then_is_handed_back(
+    own: Cli, second: signal.Signals
+) -> None:
+    """The first drains, and would wait for the body's 30 s; the second cancels it."""
     log = own.folder / "stderr.log"
-    for actor, sign in (("stuck", "stuck-body"), ("block", "blocking-body")):
-        with own.worker() as worker:
-            own("submit", "tasks:app", actor, "--arg", "seconds=30")
-            await wait_until((own.folder / sign).exists, description="the body runs")
+    with own.worker(DRAIN="60") as worker:
+        own("submit", "tasks:app", "nap", "--key", "k", "--arg", "seconds=30")
+        await wait_until(lambda: own.json("show", "k")["phase"] == "running", description="the body runs")
+        worker.process.send_signal(signal.SIGINT)
+        await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
+        worker.process.send_signal(second)
+        assert await asyncio.to_thread(worker.process.wait, 5) == 0
+    assert [own.json("show", "k")[name] for name in ("phase", "failures")] == ["queued", 0]
+
+
+@pytest.mark.parametrize(("actor", "sign"), [("stuck", "stuck-body"), ("block", "blocking-body")])
+async def test_a_second_signal_comes_to_an_end_whatever_the_body_does(own: Cli, actor: str, sign: str) -> None:
+    """A thread that hears nothing is given up after ``stop_seconds``; so is a body that blocks the event loop."""
+    log = own.folder / "stderr.log"
+    with own.worker(DRAIN="60") as worker:
+        own("submit", "tasks:app", actor, "--arg", "seconds=30")
+        await wait_until((own.folder / sign).exists, description="the body runs")
+        worker.process.send_signal(signal.SIGINT)
+        if actor == "stuck":
+            await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
+        else:
+            await asyncio.sleep(0.1)  # paused: two signals at once would be one
+        worker.process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(worker.process.wait, 12) == Exit.GIVEN_UP
+
+
+async def test_a_third_signal_ends_a_worker_at_once(own: Cli) -> None:
+    with own.worker(DRAIN="60") as worker:
+        own("submit", "tasks:app", "block", "--arg", "seconds=30")
+        await wait_until((own.folder / "blocking-body").exists, description="the body runs")
+        for _ in range(3):
             worker.process.send_signal(signal.SIGINT)
-            if actor == "stuck":
-                await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
-            else:
-                await asyncio.sleep(0.1)  # paused: two signals at once would be one
-            worker.process.send_signal(signal.SIGINT)
-            assert await asyncio.to_thread(worker.process.wait, 5) == 130
+            await asyncio.sleep(0.1)  # paused: two signals at once would be one
+        assert await asyncio.to_thread(worker.process.wait, 1) == Exit.INTERRUPTED
+
+
+async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says_so(own: Cli) -> None:
+    """The server dies, then SIGTERM: trust ends with the ttl (2 s), what runs is cancelled; nothing can be handed back."""
+    log = own.folder / "stderr.log"
+    with EmbeddedServer() as server:
+        own.url = server.url
+        with own.worker(DRAIN="60") as worker:
+            own("submit", "tasks:app", "nap", "--key", "k", "--arg", "seconds=30")
+            await wait_until(lambda: own.json("show", "k")["phase"] == "running", description="the body runs")
+            server.kill()
+            worker.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.process.wait, 15) == Exit.UNAVAILABLE
+    assert "the server was not reached while draining" in log.read_text()
+
+
+async def test_a_worker_that_finds_no_server_at_its_start_is_exit_code_3(own: Cli) -> None:
+    own.url = "nats://127.0.0.1:9"
+    assert "127.0.0.1:9" in own("worker", "tasks:app", code=Exit.UNAVAILABLE).stderr
 
 
 # -- dev -------------------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ async def test_a_drain_tells_then_kills_and_hands_back_uncounted(
         await lines(other, 1)
         await running.stop()
         assert not alive(pid)
-        assert running.worker.given_up == 0
+        assert running.worker.ending.given_up == 0
     assert other.read_text().splitlines() == ["start", "cancelled drain"]
     for run in runs:
         status = await run.status()

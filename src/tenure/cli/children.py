@@ -53,7 +53,8 @@ class Child:
         command = [sys.executable, "-m", "tenure.cli", *self._arguments, "--stop-with-stdin"]
         pipe = asyncio.subprocess.PIPE
         if self._log is None:
-            self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe)
+            # In a session of its own: Ctrl-C is ours alone to pass on, and twice would mean "let nothing finish".
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, start_new_session=True)
             return
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(

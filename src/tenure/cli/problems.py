@@ -28,6 +28,7 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     UNAVAILABLE = 3
+    GIVEN_UP = 4
     INTERRUPTED = 130
 
 

@@ -1,7 +1,8 @@
 """``worker``: a worker as a process. Owns signals, the ready line, the HTTP endpoint and a certain end.
 
-SIGTERM and the first SIGINT drain; a second SIGINT ends the process at once. A body that never ends (a thread cannot be
-stopped, a task may swallow its cancellation) has lost its run by then, so it must not keep the process: ``os._exit``.
+The first SIGTERM or SIGINT drains; the second cancels what still runs and waits ``stop_seconds`` for it; the third ends the
+process at once. A body that never ends (a thread cannot be stopped, a task may swallow its cancellation) has lost its run by
+then, so it must not keep the process: ``os._exit``, with a code that tells of it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ def worker(
     log_json: o.LogJson = False,
     stop_with_stdin: o.StopWithStdin = False,
 ) -> int:
-    """Run an app's actors until SIGTERM or Ctrl-C, then drain; a second Ctrl-C ends it at once."""
+    """Run an app's actors until SIGTERM or Ctrl-C, then drain; a second one lets nothing finish.
+
+    Exit codes: 0 every body had ended, 1 an internal failure, 2 usage or configuration, 3 no server at the start or at the end,
+    4 bodies did not end and were given up (other workers run them again), 130 a third signal.
+    """
     telemetry.configure(log_level.value, as_json=log_json)
     settings = Settings(
         url=url,
@@ -91,7 +96,7 @@ async def _main(app: App, settings: Settings) -> int:
     asyncio.get_running_loop().set_default_executor(helpers)
     code = Exit.OK
     try:
-        await _serve(app, settings)
+        code = await _serve(app, settings)
     except Exception as error:  # noqa: BLE001  (whatever ends a worker is told as every other error, and then it must end)
         code, text = explain(error)
         complain(text)
@@ -101,7 +106,7 @@ async def _main(app: App, settings: Settings) -> int:
     return code
 
 
-async def _serve(app: App, settings: Settings) -> None:
+async def _serve(app: App, settings: Settings) -> Exit:
     worker = app.worker(settings.url, queues=settings.queues, concurrency=settings.concurrency)
     loop = asyncio.get_running_loop()
     beside = (
@@ -117,7 +122,7 @@ async def _serve(app: App, settings: Settings) -> None:
         return beside.supervisor.report if beside is not None else ""
 
     where = (settings.metrics_host, settings.metrics_port, report)
-    with health(worker.metrics.registry, why_not_ready, *where) as address, stopped_by_signals(worker.stop):
+    with health(worker.metrics.registry, why_not_ready, *where) as address, _stopped_twice(worker):
         if settings.with_stdin:
             stop_at_end_of_stdin(worker.stop)
         async with worker, _started(beside, worker):
@@ -126,6 +131,21 @@ async def _serve(app: App, settings: Settings) -> None:
                 await worker.run()
             finally:
                 announcing.cancel()
+    return _farewell(worker)
+
+
+def _farewell(worker: Worker) -> Exit:
+    """What a person must know about the end of a worker, and its exit code."""
+    if worker.cut_off:
+        ttl = worker.app.config.session_ttl_seconds
+        complain(
+            f"the server was not reached while draining: what had not ended is run elsewhere once {ttl:g} s are over"
+        )
+        return Exit.UNAVAILABLE
+    if worker.ending.given_up:
+        complain(f"{worker.ending.given_up} bodies did not end in time and were given up: other workers run them again")
+        return Exit.GIVEN_UP
+    return Exit.OK
 
 
 @contextlib.asynccontextmanager
@@ -192,18 +212,22 @@ async def _announce(worker: Worker, settings: Settings, address: str | None, why
 
 
 @contextlib.contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], None], hurry: Callable[[], None] | None = None) -> Iterator[None]:
     """SIGTERM and SIGINT call ``stop`` on the running loop.
 
-    A second SIGINT ends the process, also when the loop is blocked.
+    A second SIGINT ends the process, also when the loop is blocked. With ``hurry`` the second of either calls that, in the
+    signal's handler, and the third ends the process.
     """
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and number in seen:
+        if len(seen) > 1 if hurry is not None else number == signal.SIGINT and number in seen:
             leave(Exit.INTERRUPTED)
         seen.append(number)
+        if hurry is not None and len(seen) > 1:
+            hurry()
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
             loop.call_soon_threadsafe(stop)
 
@@ -213,6 +237,32 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _stopped_twice(worker: Worker) -> Iterator[None]:
+    """The first signal drains, the second lets nothing finish: that comes to an end even where a body blocks the loop."""
+    config = worker.app.config
+    seconds = config.stop_seconds + 3 * config.request_timeout_seconds + _LEAVE_SECONDS
+    loop = asyncio.get_running_loop()
+
+    def give_up() -> None:
+        complain(f"the worker did not end within {seconds:g} s of its second signal: what runs is given up")
+        leave(Exit.GIVEN_UP)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+
+    def hurry() -> None:
+        timer.start()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+            loop.call_soon_threadsafe(worker.stop_now)
+
+    with stopped_by_signals(worker.stop, hurry):
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 def stop_at_end_of_stdin(stop: Callable[[], None]) -> None:

@@ -34,6 +34,12 @@ class Drain:
         self.given_up = 0
         """Bodies that had not ended when the last drain did."""
 
+    @property
+    def crowded(self) -> str:
+        """Over ``stuck_limit`` bodies ignore their stop: why nothing new is run. Each keeps a thread or a task for itself."""
+        number, limit = len(self._table.running_on()), self._config.stuck_limit
+        return "" if number <= limit else f"{number} bodies ignore their stop (stuck_limit {limit}): restart this worker"
+
     def now(self) -> None:
         """Let nothing finish any more. On the worker's loop."""
         self._now = True
@@ -61,9 +67,9 @@ class Drain:
         """Cancel every body and wait for the end of all: as long as their graces allow, then kill what can be killed."""
         for live in self._table.all():
             live.interrupt()
-        await self._empty(self._longest_grace(), unless=lambda: self._now)
+        await self._empty(self._table.longest_grace, unless=lambda: self._now)
         if self._now:
-            await self._empty(min(self._config.stop_seconds, self._longest_grace()))
+            await self._empty(min(self._config.stop_seconds, self._table.longest_grace))
         remotes = [live.remote for live in self._table.all() if live.remote is not None]
         if remotes:
             for remote in remotes:
@@ -82,6 +88,3 @@ class Drain:
 
     async def _empty(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         await until(lambda: not len(self._table) or unless(), self._changed, seconds)
-
-    def _longest_grace(self) -> float:
-        return max((live.grace for live in self._table.all()), default=0.0)

@@ -240,13 +240,22 @@ class Handler:
             live.timers.append(asyncio.get_running_loop().call_later(live.grace, self._overstayed, live))
 
     def watch_grace(self, live: Live) -> None:
-        """The body was told to stop: if it is still there after its grace, end its attempt for it."""
-        if live.told in {"cancel", "timeout"}:
+        """The body was told to stop: if it is still there after its grace, its slot is for others."""
+        if live.told in {"cancel", "timeout", "superseded"}:
             live.timers.append(asyncio.get_running_loop().call_later(live.grace, self._overstayed, live))
 
     def _overstayed(self, live: Live) -> None:
-        if live.in_body and not live.evicted and self.spawn is not None:
+        if not live.in_body or live.evicted:
+            return
+        if live.told == "superseded":
+            self._displace(live)
+        elif self.spawn is not None:
             self.spawn(self._evict(live))
+
+    def _displace(self, live: Live) -> None:
+        """The record has a newer generation already: nothing to write before the body ends, and then its confirm."""
+        self._table.displace(live)
+        _log.error("run.stuck", key=live.key, run_id=live.run_id, told=live.told)
 
     async def _evict(self, live: Live) -> None:
         context = live.context
@@ -262,7 +271,9 @@ class Handler:
             wait = max(0.01, result - self._stores.clock.now())
             live.timers.append(asyncio.get_running_loop().call_later(wait, self._overstayed, live))
             return
-        if result is None:
+        if result is None:  # not the holder any more: superseded after it was told to stop
+            if live.in_body:
+                self._displace(live)
             return
         actor = result.record.task.actor
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced

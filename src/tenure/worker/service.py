@@ -14,7 +14,6 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.clock import SYSTEM
-from tenure.context import StopReason
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
@@ -26,10 +25,11 @@ from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.crashes import Crashes
+from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
-from tenure.worker.waits import finish, first_of, until
+from tenure.worker.waits import finish, first_of
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -67,6 +67,9 @@ class Worker:
         self._handler: Handler | None = None
         self._puller: Puller | None = None
         self._changed = asyncio.Event()
+        self.ending = Drain(self.table, self._changed, app.config)
+        self.cut_off = False
+        """Whether the last drain ended without the server: what had not ended before waits for the session's ttl."""
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
         self._crashes = Crashes(SYSTEM)
@@ -102,6 +105,7 @@ class Worker:
             on_crash=lambda: self._unexpected("lane.crashed"),
         )
         self.table.on_change = self._on_change
+        self.metrics.stuck = self.table.stuck_by_actor
         self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
         return self
 
@@ -167,11 +171,12 @@ class Worker:
         self._stopping.set()
         if self._puller is not None:
             self._puller.pulling = False
-        self._tell_all("drain")  # now: a claim that is won while the lanes are closed must not start a body
+        self.ending.tell("drain")  # now: a claim that is won while the lanes are closed must not start a body
 
-    def _tell_all(self, reason: StopReason) -> None:
-        for live in self.table.all():
-            live.tell(reason)
+    def stop_now(self) -> None:
+        """Drain, but let nothing finish: what does not end within ``stop_seconds`` is given up. From the worker's loop."""
+        self.stop()
+        self.ending.now()
 
     async def run(self) -> None:
         """Work until ``stop`` is called or this is cancelled; drains in both cases.
@@ -232,6 +237,7 @@ class Worker:
         finally:
             await self._drain()
             self._stopping.clear()
+            self.ending.reset()
         if self._failure is not None:
             raise self._failure
 
@@ -253,14 +259,14 @@ class Worker:
             await self.stores.presence.run()
         except ConfigError as error:
             self._failure = error
-            self._tell_all("lease_lost")
-            self.table.abandon_rest()
+            self.ending.tell("lease_lost")
+            self.ending.give_up_rest()
             self.stop()
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 
     def _free(self) -> int:
-        usable = self.lease.trusted and not self.stores.presence.missing
+        usable = self.lease.trusted and not self.stores.presence.missing and not self.ending.crowded
         return self.concurrency - len(self.table) if usable else 0
 
     def _on_change(self) -> None:
@@ -343,12 +349,10 @@ class Worker:
     async def _renew_session(self) -> None:
         """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
         self.metrics.errors["lease"] += 1
-        self._tell_all("lease_lost")
+        self.ending.tell("lease_lost")
         await self.puller.close()
-        for live in self.table.all():
-            live.interrupt()
-        await until(self._empty, self._changed, self.table.longest_grace)
-        self.table.abandon_rest()
+        await self.ending.interrupt()
+        self.ending.give_up_rest()
         await self.lease.close("lease_lost")
         self._lost.clear()
         while not self._stopping.is_set():
@@ -367,22 +371,15 @@ class Worker:
 
     async def _drain(self) -> None:
         _log.info("drain.started", running=len(self.table))
-        self._tell_all("drain")
+        self.ending.tell("drain")
         await self.puller.close()
-        seconds = self.app.config.drain_seconds
-        await until(lambda: self._empty() or self._lost.is_set(), self._changed, seconds)
-        if not self._empty():
-            if self._lost.is_set():  # what still runs may be another's already
-                self._tell_all("lease_lost")
-            for live in self.table.all():
-                live.interrupt()
-            await until(self._empty, self._changed, self.table.longest_grace)
-        if self.table.abandon_rest():
+        await self.ending.finish(lambda: self._lost.is_set() or not self.lease.trusted)
+        self.cut_off = not (self.stores.conn.is_connected and self.lease.trusted)
+        if self.cut_off:
+            _log.error("drain.cut_off", session=self.lease.id)
+        if self.ending.give_up_rest():
             await self.lease.close("drain")  # hands their runs back; another `run` needs a new session
-        _log.info("drain.ended")
-
-    def _empty(self) -> bool:
-        return not len(self.table)
+        _log.info("drain.ended", given_up=self.ending.given_up)
 
     # -- health ------------------------------------------------------------------------------------------------------
 
@@ -395,5 +392,7 @@ class Worker:
             return self.stores.presence.missing
         if not self._lease.trusted:
             return "the session is not trusted"
+        if self.ending.crowded:
+            return self.ending.crowded
         deaf = self._puller.deaf
         return f"the server was not heard on {', '.join(deaf)}" if deaf else ""

@@ -8,14 +8,13 @@ may be claimed again, also here.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tenure.context import Context, StopReason
 from tenure.core.sessions import Progress
-from tenure.telemetry import get_logger
 
-_log = get_logger("tenure.worker")
 
 
 class Remote(Protocol):
@@ -156,6 +155,7 @@ class Table:
     def __init__(self) -> None:
         self._live: dict[str, Live] = {}
         self.stuck: set[Live] = set()
+        self._abandoned: set[Live] = set()
         self.on_change: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -174,15 +174,38 @@ class Table:
         if self._live.get(live.run_id) is live:
             del self._live[live.run_id]
             self.on_change()
-        self.stuck.discard(live)
+        if live in self.stuck:
+            self.stuck.discard(live)
+            self.on_change()
 
     def evict(self, live: Live) -> None:
-        """The body still runs, void: free its place."""
+        """The body still runs, and its attempt was ended for it: free its place."""
         live.evicted = True
+        self.displace(live)
+
+    def displace(self, live: Live) -> None:
+        """The body still runs, void: free its place."""
         self.stuck.add(live)
         if self._live.get(live.run_id) is live:
             del self._live[live.run_id]
             self.on_change()
+
+    def abandon(self, live: Live) -> None:
+        """Give the body up. Its thread or task is known as long as it goes on."""
+        live.abandon()
+        self.leave(live)
+        self._abandoned.add(live)
+
+    def running_on(self) -> list[Live]:
+        """Bodies that ignore their stop and have no slot any more. Safe from any thread."""
+        for live in list(self._abandoned):
+            if not (live.in_thread or live.in_body):
+                self._abandoned.discard(live)
+        return [*self.stuck, *self._abandoned]
+
+    def stuck_by_actor(self) -> dict[str, int]:
+        """How many those are, by actor. Safe from any thread."""
+        return dict(Counter(live.actor for live in self.running_on()))
 
     def all(self) -> list[Live]:
         """Every entry now."""
@@ -192,13 +215,3 @@ class Table:
     def longest_grace(self) -> float:
         """Seconds that every body may take to end once told to stop."""
         return max((live.grace for live in self.all()), default=0.0)
-
-    def abandon_rest(self) -> bool:
-        """Bodies that did not end: closing the session hands their runs back, never while a body may still write [27]."""
-        rest = [*self.all(), *self.stuck]
-        if rest:
-            _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
-        for live in rest:
-            live.abandon()
-            self.leave(live)
-        return bool(rest)
