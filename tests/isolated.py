@@ -154,6 +154,16 @@ def breeds(path: str) -> None:
     sleeper.wait()
 
 
+@app.actor(isolation="process", retry=None)
+def forks(ctx: Context) -> str:
+    copy = os.fork()
+    if not copy:
+        ctx.log.warning("copy.spoke")
+        os._exit(0)
+    os.waitpid(copy, 0)
+    return "forked"
+
+
 @app.actor(isolation="process", timeout=0.5, retry=None)
 def punctual() -> str:
     """Its timeout is shorter than a cold start with ``SLOW_IMPORT_SECONDS``."""

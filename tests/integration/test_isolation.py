@@ -18,6 +18,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, ConfigError, Run, RunCancelled, RunFailed, RunSuperseded
+from tenure.worker.pipe import Prepare, Ready, Start
+from tenure.worker.process import Child
 from tests.conftest import Workers
 from tests.support import FAST, wait_until
 
@@ -348,3 +350,32 @@ def test_what_a_fresh_interpreter_cannot_import_is_refused_at_registration(app: 
     with pytest.raises(ConfigError, match=f"actor work: isolation.*{says[where]}"):
         app.actor(isolation="fork" if where == "value" else "process")(work)  # type: ignore[call-overload]  # the mistake
     assert "work" not in app.actors
+
+
+async def test_a_child_ends_by_itself_when_its_worker_hangs_up(tasks: Any, tmp_path: Path) -> None:
+    """Where no kernel signal tells it: the socket is closed while a body runs, and what the body started ends too."""
+    log = tmp_path / "log"
+    child = Child()
+    try:
+        await child.connect()
+        child.send(Prepare("tests.isolated", "breeds", "breeds", tasks.app.namespace, logging.WARNING))
+        assert await child.receive() == Ready()
+        args = tasks.breeds.call(str(log)).args
+        common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None}
+        numbers = dict.fromkeys(("generation", "attempt", "failures", "fence", "traceback_limit", "result_limit"), 1)
+        child.send(Start(args=args, **common, **numbers))  # type: ignore[arg-type]  # two dicts of plain values
+        pids = [int(word) for word in (await lines(log, 1))[0].split()[1:]]
+        assert child._writer is not None
+        child._writer.close()
+        await wait_until(lambda: not any(map(alive, pids)), description="all have ended", timeout=3)
+        await child.exited.wait()
+    finally:
+        await child.end()
+
+
+async def test_a_forked_copy_of_a_child_does_not_speak_for_it(
+    client: Client, workers: Workers, tasks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with workers.run(tasks.app):
+        assert await (await client.submit(tasks.forks.call())).result(10) == "forked"
+    assert "copy.spoke" not in caplog.text

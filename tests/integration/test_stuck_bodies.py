@@ -9,7 +9,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context
+from tenure import App, Client, Context, Retry
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.support import FAST, wait_until
@@ -19,7 +19,7 @@ def stuck(app: App, gate: threading.Event | asyncio.Event, started: list[int]) -
     """Register ``deaf``: it hears nothing before the gate opens; as a plain body or an async one."""
     if isinstance(gate, threading.Event):
 
-        @app.actor(name="deaf", grace=0.1, retry=None)
+        @app.actor(name="deaf", grace=0.1, retry=Retry(max_attempts=2))
         def plain(ctx: Context) -> str:
             started.append(ctx.generation)
             gate.wait(30)
@@ -91,7 +91,7 @@ async def test_a_redelivered_wake_up_does_not_confirm_a_stuck_body(app: App, cli
         await wait_until(lambda: running.worker.table.stuck, description="the body is stuck")
         found = await client.stores.runs.read("k")
         assert found.record is not None
-        old = replace(found.record, run_id=run.run_id)
+        old = replace(found.record, run_id=run.run_id, due=0.0)
         await client.stores.work.wake(old, b"{}", 1, client.now(), client.stores.runs.patience())
         claims = running.worker.metrics.claims
         await wait_until(lambda: claims["work", "superseded"], description="the copy was looked at")
