@@ -227,6 +227,10 @@ async def test_a_timeout_kills_the_child_and_retries(
         status = await run.status()
         assert status is not None
         assert status.failures == 1
+        tasks.deaf.task = replace(tasks.deaf.task, policy=replace(tasks.deaf.task.policy, timeout=0.3))
+        with pytest.raises(RunFailed) as failed:  # by its timeout, not by the death that this means for its child
+            await (await client.submit(tasks.deaf.call(str(log)))).result(10)
+        assert failed.value.error_type == "TimeoutError"
 
 
 async def test_a_drain_tells_then_kills_and_hands_back_uncounted(
