@@ -8,8 +8,10 @@ import threading
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import generate_latest
 
 from tenure import App, Client, Context, Retry
+from tenure.worker import Worker
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.support import FAST, wait_until
@@ -73,10 +75,8 @@ async def test_a_superseded_body_that_ignores_its_stop_frees_its_slot_and_confir
         assert found.record.previous == ()
 
 
-def scrape(worker: object) -> str:
-    from prometheus_client import generate_latest
-
-    return generate_latest(worker.metrics.registry).decode()  # type: ignore[attr-defined]  # a Worker
+def scrape(worker: Worker) -> str:
+    return generate_latest(worker.metrics.registry).decode()
 
 
 async def test_a_redelivered_wake_up_does_not_confirm_a_stuck_body(app: App, client: Client, workers: Workers) -> None:

@@ -97,6 +97,8 @@ class Remote:
         system starts no process.
         """
         self._child = child = self._children.take(self._home)
+        if child.home == self._home:
+            return True
         self._starting = asyncio.create_task(self._prepare(child))
         try:
             if self._live.told is None:
