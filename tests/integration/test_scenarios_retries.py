@@ -117,12 +117,13 @@ async def test_scenario_17_nor_can_one_that_somebody_else_has_ended(
 
         await wait_until(evicted, description="attempt 1 is past its deadline and its grace")
         one = slow if holder.session == slow.worker.lease.id else other
-        await wait_until(lambda: seen == [1, 2], description="attempt 2 runs")  # here or there: the stuck one has no slot
+        await wait_until(
+            lambda: seen == [1, 2], description="attempt 2 runs"
+        )  # here or there: the stuck one has no slot
         gates[1].set()
         await wait_until(lambda: one.worker.metrics.fenced["work"], description="attempt 1's value is refused")
         gates[2].set()
         assert await run.result(5) == "attempt 2"
-
 
         def counted() -> int:
             return sum(running.worker.metrics.outcomes["work", "succeeded"] for running in (slow, other))

@@ -38,7 +38,9 @@ class Drain:
     def crowded(self) -> str:
         """Over ``stuck_limit`` bodies ignore their stop: why nothing new is run. Each keeps a thread or a task for itself."""
         number, limit = len(self._table.running_on()), self._config.stuck_limit
-        return "" if number <= limit else f"{number} bodies ignore their stop (stuck_limit {limit}): restart this worker"
+        return (
+            "" if number <= limit else f"{number} bodies ignore their stop (stuck_limit {limit}): restart this worker"
+        )
 
     def now(self) -> None:
         """Let nothing finish any more. On the worker's loop."""

@@ -16,7 +16,6 @@ from tenure.context import Context, StopReason
 from tenure.core.sessions import Progress
 
 
-
 class Remote(Protocol):
     """A body that runs elsewhere, in a child process."""
 
