@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-from tenure.core.records import Blob, Entry, Failure, Holder, Seen, Task
+from tenure.core.records import Blob, Death, Entry, Failure, Holder, Seen, Task
 
 IfLive = Literal["keep", "replace", "reject"]
 IfDiffers = Literal["keep", "replace", "error"]
@@ -20,7 +20,7 @@ class Submit(Struct, frozen=True, kw_only=True):
 
     ``lost``: the holder whose session the caller has read to be closed (not one that drained: its run goes on); another
     holder that the record may show by the time of the write is not meant. ``seen``: this submit applies that outbox
-    entry.
+    entry, or replays that dead letter, whose deaths are ``history``.
     """
 
     key: str
@@ -31,6 +31,7 @@ class Submit(Struct, frozen=True, kw_only=True):
     if_differs: IfDiffers = "keep"
     lost: Holder | None = None
     seen: Seen | None = None
+    history: tuple[Death, ...] = ()
 
 
 class Replace(Struct, frozen=True, kw_only=True):

@@ -8,11 +8,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, bounded, decide, ended, entry, tell
 from tenure.core.policy import backoff, next_tick
-from tenure.core.records import Failure, Holder, Last, Phase, Record
+from tenure.core.records import Failure, Holder, Last, Phase, Record, schema_for
 
 
 def not_mine(record: Record | None, holder: Holder) -> Why | None:
@@ -45,7 +46,8 @@ def succeed(record: Record | None, command: c.Succeed, now: float) -> Result:
         return conclude_stop(record, now, by=command.holder.session)
     last = ended(record, Phase.SUCCEEDED, now, result=command.result, blob=command.blob, by=command.holder.session)
     if command.outbox:
-        record = replace(record, outbox=record.outbox + command.outbox)
+        outbox = record.outbox + command.outbox
+        record = replace(record, outbox=outbox, schema=schema_for(record.task, outbox, record.history))
     return finish(record, last, now, command.next_run_id, Did.SUCCEEDED, command.successor)
 
 
@@ -107,10 +109,12 @@ def requeued(record: Record, due: float, now: float, failure: Failure | None) ->
 def finish(  # noqa: PLR0917  (one write: outcome and successor)
     record: Record, last: Last, now: float, next_run_id: str, did: Did, successor: c.Successor | None = None
 ) -> Decision:
-    """Outcome and successor, where there is one, in one write."""
+    """Outcome, what it owes, and successor, where there is one, in one write."""
     every = record.task.policy.every
     if successor is None and every is not None:
         successor = c.Successor(due=next_tick(record.tick, every, now))
+    if last.phase is not Phase.SUCCEEDED or record.task.policy.hooks is not None:
+        record = owing(record, last)
     if successor is None:
         return decide(did, replace(record, phase=last.phase, holder=None, deadline=None, failure=None, last=last))
     task = successor.task or record.task
@@ -119,6 +123,7 @@ def finish(  # noqa: PLR0917  (one write: outcome and successor)
         Did.RESCHEDULED if did is Did.SUCCEEDED else did,
         replace(
             record,
+            schema=schema_for(task, record.outbox),
             run_id=next_run_id,
             generation=record.generation + 1,
             phase=Phase.WAITING,
@@ -133,6 +138,7 @@ def finish(  # noqa: PLR0917  (one write: outcome and successor)
             holder=None,
             deadline=None,
             last=last,
+            history=(),
         ),
     )
 
@@ -141,7 +147,8 @@ def conclude_stop(record: Record, now: float, did: Did = Did.CANCELLED, *, by: s
     """The one end of a stopping generation."""
     stop = record.stop
     last = ended(record, Phase.CANCELLED, now, reason=stop.reason if stop else "", by=by)
-    return decide(did, replace(record, phase=Phase.CANCELLED, holder=None, deadline=None, failure=None, last=last))
+    ended_so = replace(record, phase=Phase.CANCELLED, holder=None, deadline=None, failure=None, last=last)
+    return decide(did, owing(ended_so, last))
 
 
 def evict(record: Record | None, command: c.Evict, now: float) -> Result:

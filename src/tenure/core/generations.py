@@ -8,10 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
 from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, tell
-from tenure.core.records import MAX_PREVIOUS, SCHEMA, TERMINAL, Phase, Record, Seen, Stop, Task
+from tenure.core.records import MAX_PREVIOUS, TERMINAL, Death, Phase, Record, Seen, Stop, Task, schema_for
 
 
 def submit(record: Record | None, command: c.Submit, now: float) -> Result:
@@ -26,11 +27,12 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
     spent = record.failures + 1 >= record.task.policy.max_attempts
     if record.phase is Phase.RUNNING and spent and command.lost is not None and command.lost == record.holder:
         lost = ended(record, Phase.FAILED, now, failure=LOST)  # [29]: its takeover could only write `failed`
-        return _new(replace(record, holder=None, last=lost), command, now, Did.SUBMITTED)
-    if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace
-        return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
+        spent_record = replace(record, holder=None, last=lost, failures=record.failures + 1)
+        return _new(owing(spent_record, lost), command, now, Did.SUBMITTED)
     if command.if_live == "reject":
         return Refused(Why.LIVE)
+    if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace
+        return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
     if command.if_live == "replace":
         return _new(record, command, now, Did.REPLACED)
     if command.if_differs != "keep" and not _same_task(record.task, command.task):
@@ -48,8 +50,9 @@ def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
 
 def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: Did) -> Result:
     seen = (command.seen,) if isinstance(command, c.Submit) and command.seen else ()
+    history = command.history if isinstance(command, c.Submit) else ()
     if record is None:
-        made = _first(command, seen, now)
+        made = _first(command, seen, history, now)
         return Decision(did, made, effects_of(made))
     policy = command.task.policy
     # the grace that the running body was promised, not its successor's
@@ -61,13 +64,14 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         previous = (*previous, entry(record.holder, record.generation, stop.deadline if stop else None))
         if stop is not None:
             last = ended(record, Phase.CANCELLED, now, reason=stop.reason)
+            record = owing(record, last)
     if told is not None:
         previous = tell(previous, told)
     previous = bounded(previous, now)
     if len(previous) > MAX_PREVIOUS:
         return Refused(Why.CROWDED)
     made = Record(
-        schema=SCHEMA,
+        schema=schema_for(command.task, record.outbox, history),
         key=record.key,
         run_id=command.run_id,
         generation=record.generation + 1,
@@ -80,13 +84,14 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         last=last,
         outbox=record.outbox,
         seen=record.seen + seen,
+        history=history,
     )
     return Decision(did, made, effects_of(made))
 
 
-def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], now: float) -> Record:
+def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple[Death, ...], now: float) -> Record:
     return Record(
-        schema=SCHEMA,
+        schema=schema_for(command.task, (), history),
         key=command.key,
         run_id=command.run_id,
         generation=1,
@@ -96,6 +101,7 @@ def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], now: float) ->
         due=command.due,
         tick=_tick(command, now),
         seen=seen,
+        history=history,
     )
 
 
@@ -111,7 +117,8 @@ def cancel(record: Record | None, command: c.Cancel, now: float) -> Result:
         return _cancel_older(record, command.run_id, now)
     if record.phase is Phase.WAITING:
         last = ended(record, Phase.CANCELLED, now, reason=command.reason)
-        return decide(Did.CANCELLED, replace(record, phase=Phase.CANCELLED, previous=told, last=last, failure=None))
+        over = replace(record, phase=Phase.CANCELLED, previous=told, last=last, failure=None)
+        return decide(Did.CANCELLED, owing(over, last))
     if record.phase is Phase.RUNNING:
         stop = Stop(reason=command.reason, at=now, deadline=now + record.task.policy.grace)
         return decide(Did.STOPPING, replace(record, phase=Phase.STOPPING, stop=stop, previous=told))

@@ -17,7 +17,10 @@ from msgspec import Raw, Struct
 
 from tenure.core.errors import NewerSchema
 
-SCHEMA = 1
+SCHEMA = 2
+"""The newest form that is known here. 2 adds hooks and dead letters, which a process that knows 1 would drop, or take for
+runs to spawn. A record says 2 only while it holds such, so that older processes go on with all others."""
+PLAIN_SCHEMA = 1
 MAX_PREVIOUS = 128
 """Bodies of one key that may still be running under older generations; a replace over more is refused."""
 
@@ -58,6 +61,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     overlap: Overlap = "stop"
     every: float | None = None
     result_ttl: float = 86_400.0
+    hooks: Hooks | None = None
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -80,6 +84,24 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     args: Raw = NO_ARGS
     blob: Blob | None = None
     policy: Policy = Policy()
+
+
+class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run to be submitted because another one has ended.
+
+    ``outcome`` names the argument that takes what became of that one (see ``aftermath.Outcome``); empty: none does.
+    """
+
+    task: Task
+    outcome: str = ""
+
+
+class Hooks(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be submitted when a run has succeeded, has failed for good, or is cancelled."""
+
+    success: tuple[Hook, ...] = ()
+    failure: tuple[Hook, ...] = ()
+    cancel: tuple[Hook, ...] = ()
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -138,18 +160,39 @@ class Last(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
+class Death(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one run failed for good. ``at``: when that was stored; ``queued_at``: when it last became ready to run."""
+
+    run_id: str
+    generation: int
+    attempts: int
+    failures: int
+    queued_at: float
+    at: float
+    failure: Failure
+
+
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An outbox entry: a run of another key to be created exactly once, because this record's outcome was stored."""
+    """An outbox entry: what is owed, exactly once, because this record's outcome was stored.
+
+    A run of another key to be created (spawned, or a hook); or, with ``dead``, the dead letter of this key's run
+    ``run_id``: the deaths of the runs that it replays, oldest first, and last its own.
+    """
 
     id: str
     key: str
     run_id: str
     task: Task
     due: float = 0.0
+    dead: tuple[Death, ...] = ()
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """An outbox entry that was applied to this record; kept until ``origin`` (its key) no longer holds the entry."""
+    """What was applied to this record and must not be again.
+
+    An outbox entry, kept until ``origin`` (its key) no longer holds it; or the replay of a dead letter of this very key,
+    kept until that letter is removed.
+    """
 
     id: str
     origin: str
@@ -160,7 +203,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``due`` 0: at once. ``tick``: the due time a perpetual generation stands for; retries move ``due``, never ``tick``.
     ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
-    retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder.
+    retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder. ``history``: the deaths of
+    the runs that this one replays, oldest first.
     """
 
     schema: int
@@ -183,6 +227,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     evicted: bool = False
     outbox: tuple[Entry, ...] = ()
     seen: tuple[Seen, ...] = ()
+    history: tuple[Death, ...] = ()
 
 
 _encoder = msgspec.json.Encoder()
@@ -208,6 +253,15 @@ def decode(data: bytes) -> Record:
     if record.schema != SCHEMA:
         _refuse_newer(record.schema)
     return record
+
+
+def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death, ...] = ()) -> int:
+    """The schema that a record of this task, and with this to carry, needs."""
+    if history or task.policy.hooks is not None:
+        return SCHEMA
+    if not outbox:
+        return PLAIN_SCHEMA
+    return SCHEMA if any(entry.dead or entry.task.policy.hooks is not None for entry in outbox) else PLAIN_SCHEMA
 
 
 def _refuse_newer(schema: int) -> None:

@@ -12,7 +12,8 @@ Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets a
    be confirmed, under a closed session, or past its deadline. A takeover counts a failure; without budget it writes
    ``failed`` [22].
 5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has
-   its successor.
+   its successor. With each outcome goes what it owes: its hooks and, of a run that failed for good, its dead letter; a
+   superseded run has neither (``aftermath``).
 6. A command names the run it is about; a cancel never hits another run than the one it saw [10].
 7. A finished record may expire only when it owes nothing (``records.ttl_of``).
 

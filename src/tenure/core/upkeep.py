@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide
-from tenure.core.records import Phase, Record
+from tenure.core.records import Phase, Record, schema_for
 
 
 def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
@@ -37,7 +37,8 @@ def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> 
     left = tuple(entry for entry in record.outbox if entry.id not in command.ids) if record else ()
     if record is None or left == record.outbox:
         return Refused(Why.NOTHING)
-    return Decision(Did.CLEARED, replace(record, outbox=left))
+    needed = schema_for(record.task, left, record.history)
+    return Decision(Did.CLEARED, replace(record, outbox=left, schema=needed))
 
 
 def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Result:

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 from tenure.core import commands as c
+from tenure.core.aftermath import MAX_OWED_LETTERS
 from tenure.core.outcomes import Did
-from tenure.core.records import TERMINAL, Holder, Last, Phase, Record
+from tenure.core.records import TERMINAL, Holder, Hooks, Last, Phase, Record
 
 STARTS = {Did.WON, Did.TAKEOVER, Did.RECLAIMED}
 TAILS = (c.Succeed, c.FailAttempt, c.SnoozeRun, c.HandBack)
@@ -25,6 +26,7 @@ class Ghost:
     outcomes: dict[str, Last] = field(default_factory=dict)
     accepted_cancels: set[str] = field(default_factory=set)
     deadlines: dict[Holder, float] = field(default_factory=dict)
+    owed: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     drained: set[str] = field(default_factory=set)
 
@@ -125,17 +127,40 @@ class Ghost:
 
     def _owed(self, before: Record, after: Record, command: c.Command) -> None:
         kept = {entry.id for entry in after.outbox}
+        full = after.last != before.last and sum(1 for entry in after.outbox if entry.dead) == MAX_OWED_LETTERS
         for entry in before.outbox:
-            assert entry.id in kept or (isinstance(command, c.ClearOutbox) and entry.id in command.ids), (
-                "outbox lost [6]"
-            )
-        added = kept - {entry.id for entry in before.outbox}
-        assert not added or (isinstance(command, c.Succeed) and before.phase is Phase.RUNNING), "spawned by no success"
+            cleared = isinstance(command, c.ClearOutbox) and entry.id in command.ids
+            assert entry.id in kept or cleared or (entry.dead and full), "outbox lost [6]"
+        added = [entry for entry in after.outbox if entry.id not in {owed.id for owed in before.outbox}]
+        assert sorted(entry.id for entry in added) == sorted(self._due(before, after, command))
+        assert not self.owed & {entry.id for entry in added}, "owed twice"
+        self.owed |= {entry.id for entry in added}
+        for entry in added:
+            if entry.dead:
+                last, death = after.last, entry.dead[-1]
+                assert last is not None
+                assert (entry.key, entry.run_id, entry.task) == (before.key, before.run_id, before.task)
+                assert (death.run_id, death.attempts, death.failure) == (last.run_id, last.attempt, last.failure)
+                assert entry.dead[:-1] == before.history
         seen = {entry.id for entry in after.seen}
         for origin in before.seen:
             assert origin.id in seen or (isinstance(command, c.ForgetSeen) and origin.id in command.ids), (
                 "seen lost [7]"
             )
+
+    def _due(self, before: Record, after: Record, command: c.Command) -> list[str]:
+        """Ids of the entries that this write must add: only an outcome owes something, and all of it at once."""
+        last = after.last
+        if last is None or last == before.last:
+            return []
+        hooks = before.task.policy.hooks or Hooks()
+        asked = {Phase.SUCCEEDED: hooks.success, Phase.FAILED: hooks.failure, Phase.CANCELLED: hooks.cancel}[last.phase]
+        due = [f"hook.{before.run_id}.{last.phase.value}.{number}" for number in range(len(asked))]
+        if last.phase is Phase.FAILED:
+            due.append(f"{before.run_id}.dead")
+        if last.phase is Phase.SUCCEEDED and isinstance(command, c.Succeed):
+            due.extend(entry.id for entry in command.outbox)
+        return due
 
     def _deadlines(self, after: Record) -> None:
         told = {entry.holder(): entry.deadline for entry in after.previous if entry.deadline is not None}

@@ -81,6 +81,12 @@ def decided(at: At, command: c.Command) -> Decision:
     return result
 
 
+def paid(at: At) -> At:
+    """Whatever the record owed to others is done and cleared."""
+    owed = frozenset(entry.id for entry in at.found.outbox)
+    return play(c.ClearOutbox(ids=owed), start=at) if owed else at
+
+
 # -- words -----------------------------------------------------------------------------------------------------------
 
 

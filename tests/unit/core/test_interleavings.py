@@ -21,6 +21,7 @@ from tests.unit.core.histories import (
     expire,
     fail,
     holder,
+    paid,
     play,
     refused,
     snooze,
@@ -236,7 +237,7 @@ def test_the_end_of_a_replacement_forgets_no_older_body(how_b_ends: tuple[Step, 
     assert ttl_of(at.found) is None
     assert refused(at, c.Purge()) is Why.OWED
     assert refused(play(submit("r3"), start=at), claim("s4", "r3")) is Why.BUSY
-    ended = play(c.Confirm(holder=S1), start=at)
+    ended = paid(play(c.Confirm(holder=S1), start=at))
     assert ttl_of(ended.found) is not None
     assert play(c.Purge(), start=ended).record is None
 

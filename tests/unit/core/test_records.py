@@ -14,6 +14,7 @@ from tenure.core.records import (
     NULL,
     SCHEMA,
     Blob,
+    Death,
     Failure,
     Last,
     Phase,
@@ -36,6 +37,7 @@ from tenure.core.sessions import (
     encode_session,
 )
 from tests.unit.core.histories import (
+    BOOM,
     CANCEL,
     NOW,
     S1,
@@ -43,6 +45,7 @@ from tests.unit.core.histories import (
     At,
     claim,
     fail,
+    paid,
     play,
     spawned,
     submit,
@@ -51,6 +54,7 @@ from tests.unit.core.histories import (
 )
 
 RUN = (submit(), claim())
+DEATH = Death(run_id="r0", generation=1, attempts=2, failures=2, queued_at=NOW, at=NOW, failure=BOOM)
 ENDED = (*RUN, succeed(S1))
 
 
@@ -76,6 +80,7 @@ def full() -> Record:
         ),
         last=Last(run_id="r0", generation=1, phase=Phase.FAILED, at=NOW, result=Raw(b"[1]"), blob=blob, reason="why"),
         outbox=(spawned(),),
+        history=(DEATH,),
     )
 
 
@@ -181,7 +186,7 @@ def test_a_finished_record_expires_after_its_policy_in_whole_seconds(seconds: fl
         ended = play(end, start=at)
         if ended.found.phase is Phase.STOPPING:
             ended = play(succeed(S1), start=ended)
-        assert ttl_of(ended.found) == ttl
+        assert ttl_of(paid(ended).found) == ttl
 
 
 def test_a_finished_record_that_owes_something_does_not_expire() -> None:

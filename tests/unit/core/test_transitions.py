@@ -81,6 +81,7 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
     "stopping beyond its grace": (*RUN, CANCEL, 10.0),
     "succeeded": (*RUN, succeed(S1)),
     "failed": (*RUN, fail(S1, final=True)),
+    "failed, its letter kept": (*RUN, fail(S1, final=True), c.ClearOutbox(ids=frozenset({"r1.dead"}))),
     "cancelled": (*RUN, CANCEL, succeed(S1)),
     "cancelled by others": (*RUN, CANCEL, 10.0, evict(S1)),
     "failed by others": (submit(timeout=5.0, max_attempts=1), claim(), 15.0, evict(S1)),
@@ -284,8 +285,9 @@ def purges() -> Iterator[Row]:
     yield Row("nothing", c.Purge(), Why.ABSENT)
     for phase in ("running", "stopping"):
         yield Row(phase, c.Purge(), Why.LIVE)
+    yield Row("failed", c.Purge(), Why.OWED)
     for phase in ("waiting", *ENDS):
-        yield Row(phase, c.Purge(), None)
+        yield Row("failed, its letter kept" if phase == "failed" else phase, c.Purge(), None)
         yield from (Row(f"{owes}: {phase}", c.Purge(), Why.OWED) for owes in ("parallel", "outbox", "fed"))
 
 

@@ -13,7 +13,23 @@ from msgspec import Raw
 from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
 from tenure.core.outcomes import Apply, Decision, Did, Refused, Signal, Wake, Why, effects_of
-from tenure.core.records import TERMINAL, Entry, Holder, Phase, Policy, Record, Seen, Task, decode, encode, ttl_of
+from tenure.core.records import (
+    TERMINAL,
+    Death,
+    Entry,
+    Holder,
+    Hook,
+    Hooks,
+    Phase,
+    Policy,
+    Record,
+    Seen,
+    Task,
+    decode,
+    encode,
+    schema_for,
+    ttl_of,
+)
 from tests.unit.core.ghost import TAILS, Ghost
 from tests.unit.core.histories import BOOM, KEY, NOW, At, ask
 
@@ -22,6 +38,12 @@ MORTAL, FRESH = ("s0", "s1", "s2"), ("s3", "s4", "s5")
 ARGUMENTS = (Raw(b"{}"), Raw(b'{"n":1}'))
 HALF = (True, False)
 SELDOM = (True, False, False, False)
+HOOKS = Hooks(
+    success=(Hook(task=Task(actor="h")),),
+    failure=(Hook(task=Task(actor="h"), outcome="it"),),
+    cancel=(Hook(task=Task(actor="h")), Hook(task=Task(actor="h"), outcome="it")),
+)
+DEATH = Death(run_id="r", generation=1, attempts=1, failures=1, queued_at=NOW, at=NOW, failure=BOOM)
 
 
 class Pick(Protocol):
@@ -83,6 +105,7 @@ class Walk:
         if record is None:
             return
         assert decode(encode(record)) == record
+        assert record.schema == schema_for(record.task, record.outbox, record.history)
         if ttl_of(record) is not None:
             assert record.phase in TERMINAL
             assert (record.previous, record.outbox, record.seen) == ((), (), ()), "expires while it owes [5, 6, 7]"
@@ -105,6 +128,7 @@ class Walk:
             timeout=self.pick((None, 4.0)),
             every=6.0 if self.pick(SELDOM) else None,
             grace=3.0,
+            hooks=self.pick((None, None, HOOKS)),
         )
         return Task(actor="a", args=self.pick(ARGUMENTS), policy=policy)
 
@@ -156,6 +180,7 @@ class Walk:
             if_differs=self.pick(("keep", "replace", "error")),
             lost=self.pick(gone) if gone else None,
             seen=Seen(id=self.new("o"), origin="parent") if self.pick(SELDOM) else None,
+            history=(DEATH,) if self.pick(SELDOM) else (),
         )
         self._wishes.append(command)
         self.put(command)
@@ -220,7 +245,8 @@ class Walk:
             self.ghost.over.add(body)
 
     def _success(self, body: Holder) -> c.Command:
-        spawned = Entry(id=self.new("o"), key="child", run_id=self.new("r"), task=Task(actor="a"))
+        policy = Policy(hooks=self.pick((None, None, None, HOOKS)))
+        spawned = Entry(id=self.new("o"), key="child", run_id=self.new("r"), task=Task(actor="a", policy=policy))
         self._entries.append(spawned)
         return c.Succeed(
             holder=body,
@@ -264,8 +290,9 @@ class Walk:
         self.put(c.ExpirePrevious(closed=frozenset(self.ghost.closed)))
 
     def clear_outbox(self) -> None:
-        if self._entries:
-            self.put(c.ClearOutbox(ids=frozenset({self.pick(self._entries[-4:]).id})))
+        owed = self.at.record.outbox if self.at.record is not None else ()
+        if entries := (*self._entries[-4:], *owed):
+            self.put(c.ClearOutbox(ids=frozenset({self.pick(entries).id})))
 
     def forget_seen(self) -> None:
         if self.at.record is not None and self.at.record.seen:
