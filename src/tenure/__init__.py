@@ -5,6 +5,8 @@ from tenure.app import App
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context, current
+from tenure.core.aftermath import Outcome
+from tenure.core.dead import DeadLetter
 from tenure.core.errors import (
     ConfigError,
     Fail,
@@ -36,12 +38,14 @@ __all__ = [
     "Config",
     "ConfigError",
     "Context",
+    "DeadLetter",
     "Event",
     "Fail",
     "InvalidCall",
     "KeyConflict",
     "KeyIsLive",
     "NewerSchema",
+    "Outcome",
     "OutcomeUnknown",
     "Retry",
     "Run",

@@ -21,6 +21,7 @@ from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
 from tenure.core.subjects import encode_key
+from tenure.dead import DeadLetters
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, status_of
@@ -49,6 +50,8 @@ class Client:
         self._options = options
         self._stores: Stores | None = None
         self._afterwards = Afterwards()
+        self.dead = DeadLetters(self)
+        """Runs that failed for good: list, get, replay, purge."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:

@@ -9,6 +9,10 @@ from msgspec import Struct
 from tenure.core.errors import ConfigError
 
 _TTL_ALONE, _TTL_REPLICATED = 5.0, 12.0
+MAX_INLINE_BYTES = 131_072
+"""A record (at most 1 MiB, the server's limit for one message) may hold its arguments, their copies in up to four dead
+letters that are still owed, and a successor's arguments or a result. Were there no room, a run could not end."""
+MIN_DEAD_KEPT_DAYS = 1 / 24
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -35,6 +39,8 @@ class Config(Struct, frozen=True, kw_only=True):
     wake_limit_bytes: int = 16_384
     """Records up to this size travel in their wake-up, so that a claim needs no read."""
     traceback_limit_bytes: int = 8_192
+    dead_kept_days: float = 30.0
+    """How long the letter of a run that failed for good is kept, when ``setup`` creates their stream or is given the app."""
     reread_seconds: float = 30.0
     """Who waits for a key re-reads it this seldom, against an event lost in a leader change; not how results arrive."""
     pull_expires_seconds: float = 60.0
@@ -81,6 +87,12 @@ class Config(Struct, frozen=True, kw_only=True):
             _bad("wake_limit_bytes must not be over twice inline_limit_bytes")
         if self.inline_limit_bytes > self.blob_limit_bytes:
             _bad("inline_limit_bytes must not be over blob_limit_bytes")
+        if self.inline_limit_bytes > MAX_INLINE_BYTES:
+            _bad(
+                f"inline_limit_bytes must not be over {MAX_INLINE_BYTES}: one message holds a record with up to six payloads"
+            )
+        if self.dead_kept_days < MIN_DEAD_KEPT_DAYS:
+            _bad("dead_kept_days must be at least an hour (1 / 24)")
 
 
 def _bad(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The four stores of a namespace over one connection, and the effects that a stored record asks for.
+"""The stores of a namespace over one connection, and the effects that a stored record asks for.
 
 ``carry_out`` is the one way from a record to the outside: the client after its writes, the worker after its writes and
 whenever it finds a record whose effects may be missing, and later the supervisors. Every effect may be repeated without
@@ -8,17 +8,20 @@ harm.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, assert_never
 
 from tenure.clock import SYSTEM, Clock
 from tenure.config import Config
 from tenure.core import commands as c
+from tenure.core.dead import letter_of
 from tenure.core.errors import KeyIsLive, NewerSchema, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
 from tenure.core.records import Blob, Entry, Record, Seen, Task, encode
 from tenure.core.subjects import Names
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
+from tenure.nats.dead import Dead
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
 from tenure.nats.runs import Committed, Found, Runs
@@ -41,6 +44,7 @@ class Stores:
         self.sessions = Sessions(conn, names)
         self.blobs = Blobs(conn, names)
         self.presence = Presence(conn, names, topology.incarnation)
+        self.dead = Dead(conn, names)
 
     @classmethod
     async def open(
@@ -136,14 +140,22 @@ class Stores:
     async def _apply(self, origin: str, entries: list[Entry], patience: Patience) -> None:
         """Apply outbox entries.
 
-        Each to its target, then clear them at the origin, then forget them at the targets [7].
+        Each to its target (a key, or the dead stream), then clear them at the origin, then forget them at the targets [7].
         """
         unpaid: list[str] = []
 
         async def pay(entry: Entry) -> Entry | None:
             try:
-                await self._apply_one(origin, entry, patience)
-            except (KeyIsLive, NewerSchema, UnreadableRecord) as error:  # this target's trouble, not the others'
+                if entry.dead:
+                    await self._bury(origin, entry, patience)
+                else:
+                    await self._apply_one(origin, entry, patience)
+            except (
+                KeyIsLive,
+                NewerSchema,
+                UnreadableRecord,
+                StillOwed,
+            ) as error:  # this target's trouble, not the others'
                 unpaid.append(str(error))
                 return None
             return entry
@@ -152,24 +164,34 @@ class Stores:
         if paid:
             await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
         await asyncio.gather(
-            *(self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience) for e in paid)
+            *(
+                self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience)
+                for e in paid
+                if not e.dead
+            )
         )
         if unpaid:
-            msg = f"{origin!r} still owes {len(unpaid)} runs to other keys: {unpaid[0]}"
+            msg = f"{origin!r} still owes {len(unpaid)} runs or dead letters: {unpaid[0]}"
             raise StillOwed(msg)
 
+    async def _still_owed(self, origin: str, entry: Entry, patience: Patience) -> bool:
+        """Asked after the target was read.
+
+        If the origin has forgotten the entry, it was applied before that read.
+        """
+        found = await self.runs.read(origin, patience)
+        return found.record is not None and any(owed.id == entry.id for owed in found.record.outbox)
+
+    async def _bury(self, origin: str, entry: Entry, patience: Patience) -> None:
+        """Store a dead letter. Its target is read by the CAS itself: it expects that there is, and lately was, none."""
+        if await self._still_owed(origin, entry, patience):
+            await self.dead.keep(letter_of(entry), patience)
+
     async def _apply_one(self, origin: str, entry: Entry, patience: Patience) -> None:
-        async def still_owed() -> bool:
-            """Asked after the target was read.
-
-            If the origin has forgotten the entry, it was applied before that read.
-            """
-            found = await self.runs.read(origin, patience)
-            return found.record is not None and any(owed.id == entry.id for owed in found.record.outbox)
-
         command = c.Submit(
             key=entry.key, run_id=entry.run_id, task=entry.task, due=entry.due, seen=Seen(id=entry.id, origin=origin)
         )
+        still_owed = partial(self._still_owed, origin, entry, patience)
         result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)
         if isinstance(result, Committed):
             await self.carry_out(result, patience)

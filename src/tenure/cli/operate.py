@@ -56,7 +56,8 @@ def setup(
     if target is None and not namespace:
         raise ConfigError("say what to set up: TARGET (module:app) or --namespace NAME (or $TENURE_NAMESPACE)")
     app = o.app_for(namespace, target)
-    topology = run_loop(_ensure(app, url or default_url(), replicas))
+    kept_days = app.config.dead_kept_days if target is not None else None
+    topology = run_loop(_ensure(app, url or default_url(), replicas, kept_days))
     if as_json:
         print_json({"namespace": app.namespace, "streams": msgspec.to_builtins(topology.changes)})
     else:
@@ -65,9 +66,11 @@ def setup(
     return Exit.OK
 
 
-async def _ensure(app: App, url: str, replicas: int | None) -> Topology:
+async def _ensure(app: App, url: str, replicas: int | None, kept_days: float | None) -> Topology:
     connection = await Connection.open(url, app.config, name=f"tenure-setup-{app.namespace}")
     try:
-        return await ensure(connection, app.names, SYSTEM, app.config, replicas=replicas, migrate=True)
+        return await ensure(
+            connection, app.names, SYSTEM, app.config, replicas=replicas, dead_kept_days=kept_days, migrate=True
+        )
     finally:
         await connection.close()

@@ -23,6 +23,9 @@ dropped, since a record over the server's limit for one message could never be w
 HOOK = "hook."
 """How the ids of hooks' entries begin; those of spawned runs and dead letters begin with the run id of their origin."""
 
+ID_FORM = r"[0-7][0-9A-HJKMNP-TV-Z]{25}"
+"""What a run id looks like."""
+
 _NO_HOOKS = Hooks()
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME, _ID = 10, 26

@@ -60,7 +60,7 @@ class NewerSchema(TenureError):
 
 
 class StillOwed(TenureError):
-    """Runs that a record owes to other keys cannot be created now, by no fault of the server; the record goes on owing them."""
+    """Runs or dead letters that a record owes cannot be stored now, though the server answers; the record goes on owing them."""
 
 
 class UnreadableRecord(TenureError):

@@ -120,6 +120,8 @@ class Names:
         self.work_stream = f"TENURE_{namespace}_WORK"
         self.work_prefix = f"{self.root}.work."
         self.timer_prefix = f"{self.root}.timer."
+        self.dead_stream = f"TENURE_{namespace}_DEAD"
+        self.dead_prefix = f"{self.root}.dead."
         self.event_prefix = f"{self.root}.event."
         self.note_prefix = f"{self.root}.note."
         self.blobs_bucket = f"TENURE_{namespace}_BLOBS"
@@ -162,6 +164,14 @@ class Names:
         A replacement written while its forerunner fires is purged.
         """
         return f"{self.timer_prefix}{encode_key(key)}.{run_id}.{attempt}"
+
+    def dead(self, actor: str, key: str, run_id: str) -> str:
+        """Subject of a run's dead letter."""
+        return f"{self.dead_prefix}{actor}.{encode_key(key)}.{run_id}"
+
+    def dead_filter(self, actor: str | None, key: str | None, run_id: str | None) -> str:
+        """Subjects of the dead letters of these; None: of any."""
+        return f"{self.dead_prefix}{actor or '*'}.{'*' if key is None else encode_key(key)}.{run_id or '*'}"
 
     def session(self, session: str) -> str:
         """Subject of a session's entry."""

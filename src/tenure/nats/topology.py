@@ -16,16 +16,30 @@ from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.subjects import Names
-from tenure.nats import blobs, runs, sessions, work
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
+from tenure.nats import blobs, dead, runs, sessions, work
 from tenure.nats.runs import NO_STREAM
 
 _INCARNATION = "tenure.incarnation"
 _NAME_IN_USE = 10058
-_SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (runs.spec, work.spec, sessions.spec, blobs.spec)
-_FREE = frozenset({"name", "storage", "num_replicas"})
+_SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
+    runs.spec,
+    work.spec,
+    sessions.spec,
+    blobs.spec,
+    dead.spec,
+)
+_FREE = frozenset({"name", "storage", "num_replicas", "max_age"})
 _MUTABLE = frozenset(
-    {"num_replicas", "republish", "subjects", "allow_msg_ttl", "subject_delete_marker_ttl", "max_msgs_per_subject"}
+    {
+        "num_replicas",
+        "republish",
+        "subjects",
+        "allow_msg_ttl",
+        "subject_delete_marker_ttl",
+        "max_msgs_per_subject",
+        "max_age",
+    }
 )
 
 
@@ -50,11 +64,19 @@ class Topology(Struct, frozen=True):
 
 
 async def ensure(
-    conn: Connection, names: Names, clock: Clock, config: Config, *, replicas: int | None = None, migrate: bool = False
+    conn: Connection,
+    names: Names,
+    clock: Clock,
+    config: Config,
+    *,
+    replicas: int | None = None,
+    dead_kept_days: float | None = None,
+    migrate: bool = False,
 ) -> Topology:
     """Create what is missing and check what exists.
 
-    ``replicas``: also bring existing streams to that many copies (with ``migrate``). Raises ConfigError that names the
+    ``replicas``: also bring existing streams to that many copies, ``dead_kept_days``: and dead letters to that age (both
+    with ``migrate``). Raises ConfigError that names the
     stream and every setting that differs and cannot be (or, without ``migrate``, was not allowed to be) changed;
     Unavailable.
     """
@@ -64,6 +86,10 @@ async def ensure(
         spec = make(names, replicas or config.replicas, config.storage)
         if make is runs.spec:
             spec["metadata"] = {_INCARNATION: clock.new_id()}
+        wanted: dict[str, Any] = {} if replicas is None else {"num_replicas": replicas}
+        if make is dead.spec:
+            spec |= dead.max_age(dead_kept_days or config.dead_kept_days)
+            wanted |= {} if dead_kept_days is None else dead.max_age(dead_kept_days)
         info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
         made = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec) if info is None else None
         if made is not None:
@@ -72,7 +98,7 @@ async def ensure(
         else:
             # It was there; or another process that starts just now was quicker: then its incarnation is the bucket's.
             info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or {"config": {}}
-            changes.append(await _check(conn, spec, info["config"], replicas=replicas, migrate=migrate))
+            changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate))
         if make is runs.spec:
             incarnation = incarnation_of(info)
         if make is sessions.spec:
@@ -94,12 +120,10 @@ async def exists(conn: Connection, names: Names) -> bool:
 
 
 async def _check(
-    conn: Connection, spec: dict[str, Any], actual: dict[str, Any], *, replicas: int | None, migrate: bool
+    conn: Connection, spec: dict[str, Any], actual: dict[str, Any], also: dict[str, Any], *, migrate: bool
 ) -> Change:
     name = spec["name"]
-    wanted = {field: value for field, value in spec.items() if field not in _FREE and field != "metadata"}
-    if replicas is not None:
-        wanted["num_replicas"] = replicas
+    wanted = {field: value for field, value in spec.items() if field not in _FREE and field != "metadata"} | also
     differing = {field: value for field, value in wanted.items() if not _same(value, actual.get(field))}
     if not differing:
         return Change(name, "unchanged")

@@ -1,0 +1,157 @@
+"""The dead stream: a copy of every run that failed for good. The only module that reads or writes it.
+
+One message a subject (actor, key, run id), created by a CAS that expects none, so that storing a letter again makes no
+second copy. A letter is removed by a CAS at its sequence that leaves an empty marker for an hour (as a key's record
+does): a purge would let in the copy of a process that was frozen just before it sent it, and a run that was replayed
+would be dead again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.dead import DeadLetter, decode_letter, encode_letter
+from tenure.core.errors import StillOwed, Unavailable
+from tenure.core.subjects import Names
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import IN_FLIGHT, MARKER_TTL_SECONDS, NO_MESSAGE, NO_STREAM, WRONG_SEQUENCE
+from tenure.telemetry import get_logger
+
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+_DAY_NANOS = 86_400 * 1_000_000_000
+_REFUSALS = 5
+"""So often a server that answers may refuse a letter before it goes on being owed: a slot must not wait for a person."""
+_log = get_logger("tenure.dead")
+
+
+class Kept(Struct, frozen=True):
+    """A letter in the stream, and where."""
+
+    letter: DeadLetter
+    sequence: int
+
+
+def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
+    """Settings of the stream, but for the age (see ``max_age``)."""
+    return {
+        "name": names.dead_stream,
+        "subjects": [names.dead_prefix + ">"],
+        "retention": "limits",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "storage": storage,
+        "num_replicas": replicas,
+        "allow_direct": False,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+    }
+
+
+def max_age(days: float) -> dict[str, Any]:
+    """The setting that removes letters after so many days."""
+    return {"max_age": int(days * _DAY_NANOS)}
+
+
+class Dead:
+    """Dead letters of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    async def keep(self, letter: DeadLetter, patience: Patience) -> None:
+        """Store a letter, once.
+
+        Raises Unavailable once patience is spent, StillOwed if the server answers and will not take it (its stream is
+        gone or full: a person must look).
+        """
+        subject, data = self._subject(letter), encode_letter(letter)
+        refusals = 0
+        while True:
+            try:
+                ack = await self._conn.put(subject, data, {_EXPECT: "0"})
+            except (NotSent, Lost) as error:
+                why: object = error
+                refusals += isinstance(error, NotSent) and self._conn.is_connected
+            else:
+                if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
+                    return
+                why = ack.error.description
+                refusals += ack.error.err_code != IN_FLIGHT
+            if refusals >= _REFUSALS:
+                msg = f"the dead letter of {letter.key!r} is not taken by {self._names.dead_stream}: {why}; try `tenure setup`"
+                raise StillOwed(msg)
+            if not await patience.pause():
+                msg = f"the run of {letter.key!r} has failed, but its dead letter is not stored yet: {why}"
+                raise Unavailable(msg)
+
+    async def remove(self, kept: Kept, patience: Patience) -> bool:
+        """Remove a letter; False if somebody else did. Raises Unavailable once patience is spent."""
+        headers = {_EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
+        unsure = False
+        while True:
+            try:
+                ack = await self._conn.put(self._subject(kept.letter), b"", headers)
+            except NotSent as error:
+                why: object = error
+            except Lost as error:
+                why, unsure = error, True
+            else:
+                if ack.error is None:
+                    return True
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    return unsure  # then by my own earlier copy, as far as anybody can tell
+                why = ack.error.description
+            if not await patience.pause():
+                msg = f"the dead letter of {kept.letter.key!r} cannot be removed: {why}"
+                raise Unavailable(msg)
+
+    async def find(
+        self,
+        patience: Patience,
+        *,
+        actor: str | None = None,
+        key: str | None = None,
+        run_id: str | None = None,
+    ) -> AsyncIterator[Kept]:
+        """Every letter of these, the oldest first. Raises Unavailable, InvalidCall for a key that is none."""
+        wanted = self._names.dead_filter(actor, key, run_id)
+        sequence = 1
+        while (found := await self._next(wanted, sequence, patience)) is not None:
+            sequence, data = found
+            if data:
+                try:
+                    yield Kept(decode_letter(data), sequence)
+                except msgspec.DecodeError as error:
+                    _log.warning(
+                        "letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error)
+                    )
+            sequence += 1
+
+    async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, bytes] | None:
+        call = f"STREAM.MSG.GET.{self._names.dead_stream}"
+        while True:
+            try:
+                answer = await self._conn.api(call, {"seq": sequence, "next_by_subj": wanted})
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if not isinstance(answer, ApiError):
+                    message = answer["message"]
+                    return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)
+                if answer.err_code == NO_MESSAGE:
+                    return None
+                why = answer.description
+                if answer.err_code == NO_STREAM:
+                    why = f"stream {self._names.dead_stream} is gone; run `tenure setup`"
+            if not await patience.pause():
+                msg = f"cannot read dead letters: {why}"
+                raise Unavailable(msg)
+
+    def _subject(self, letter: DeadLetter) -> str:
+        return self._names.dead(letter.actor, letter.key, letter.run_id)
