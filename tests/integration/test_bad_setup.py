@@ -42,6 +42,8 @@ def test_a_bad_namespace_is_named(namespace: Any):
         ({"idle_heartbeat_seconds": 40.0}, "pull_expires_seconds.*idle_heartbeat_seconds"),
         ({"wake_limit_bytes": 1_000_000}, "wake_limit_bytes.*inline_limit_bytes"),
         ({"inline_limit_bytes": 50_000_000}, "inline_limit_bytes.*blob_limit_bytes"),
+        ({"inline_limit_bytes": 1_000_000}, "inline_limit_bytes.*131072"),
+        ({"dead_kept_days": 0.01}, "dead_kept_days"),
     ],
 )
 def test_numbers_that_cannot_work_are_named(settings: dict[str, Any], words: str):

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, InvalidCall, Retry, Run, RunFailed
+from tenure.config import MAX_INLINE_BYTES
+from tenure.core import commands as c
+from tenure.core.records import Task
 from tenure.core.subjects import MAX_KEY_BYTES
 from tests.conftest import Workers
 from tests.support import FAST, wait_until
@@ -206,26 +210,30 @@ async def test_what_is_over_the_blob_limit_is_refused_by_name(
     assert attempts == [1]
 
 
-async def test_an_inline_limit_over_the_servers_is_a_clear_error_and_no_lost_connection(
+async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):
-    """Somebody raised inline_limit_bytes: the record would not fit one message.
+    """Arguments, result and spawned runs fit by themselves, and together not one message.
 
-    Refused here, before the server cuts us off.
+    Refused here, before the server cuts us off; the failure is stored, and its letter kept.
     """
-    app.config = replace(FAST, inline_limit_bytes=8 * MIB, wake_limit_bytes=8 * MIB)
+    app.config = replace(FAST, inline_limit_bytes=MAX_INLINE_BYTES)
+    most = MAX_INLINE_BYTES - 100
 
     @app.actor
-    async def echo(text: str, times: int) -> str:
-        return text * times
+    async def echo(ctx: Context, text: str) -> str:
+        for n in range(6):
+            ctx.spawn(echo.call("x" * (most - 700)), key=f"child-{n}-{'k' * 240}")
+        return text
 
-    with pytest.raises(InvalidCall, match="limit"):
-        await client.submit(echo.call("x" * (MIB - 10), 1), key="k")
-    assert await client.status("k") is None
     async with workers.run(app):
-        run = await client.submit(echo.call("x" * (MIB // 2), 3), key="k")
-        with pytest.raises(RunFailed, match="too large"):
+        run = await client.submit(echo.call("x" * most), key="k")
+        with pytest.raises(RunFailed, match="too large to be stored"):
             await run.result(timeout=10)
+        assert await client.status(f"child-0-{'k' * 240}") is None
+        letter = await client.dead.get("k")
+        assert letter is not None
+        assert len(bytes(letter.task.args)) > most
         await is_well(client, app)
 
 
@@ -236,16 +244,12 @@ async def test_a_record_that_only_its_headers_put_over_the_limit_is_refused(
 
     Room is kept for them.
     """
-    app.config = replace(FAST, inline_limit_bytes=8 * MIB, wake_limit_bytes=1_000)
-
-    @app.actor
-    async def echo(text: str) -> str:
-        return text
-
     refused = 0
     for spare in range(0, 4_000, 100):
+        task = Task(actor="echo", args=Raw(b'{"text":"%s"}' % (b"x" * (MIB - spare))))
+        command = c.Submit(key=f"k{spare}", run_id=client.stores.clock.new_id(), task=task)
         try:
-            await client.submit(echo.call("x" * (MIB - spare)), key=f"k{spare}")
+            await client.stores.runs.commit(command.key, command)
         except InvalidCall:
             refused += 1
         assert client.stores.conn.epoch == 0
