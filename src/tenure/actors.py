@@ -110,9 +110,9 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         signature = _signature(function, scope)
         parameters = list(signature.parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0].annotation)
-        self._parameters = parameters[1:] if self.takes_context else parameters
-        _check_no_context(self.name, self._parameters)
-        self._codec = _Codec(self.name, self._parameters)
+        self.parameters = parameters[1:] if self.takes_context else parameters
+        _check_no_context(self.name, self.parameters)
+        self._codec = _Codec(self.name, self.parameters)
         self.result_type: Any = (
             Any if signature.return_annotation is inspect.Signature.empty else signature.return_annotation
         )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+from msgspec.structs import replace as with_changes
+
 from tenure.actors import Actor, Retry, Seconds, check_function, make_policy, make_task
 from tenure.client import Client
 from tenure.config import Config
@@ -16,6 +18,7 @@ from tenure.core.errors import ConfigError
 from tenure.core.records import Overlap
 from tenure.core.subjects import Names
 from tenure.isolation import Isolation, home_of
+from tenure.hooks import AskedHooks, make_hooks
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -90,6 +93,9 @@ class App:
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
+        on_success: AskedHooks = None,
+        on_failure: AskedHooks = None,
+        on_cancel: AskedHooks = None,
     ) -> Register: ...
     def actor(  # type: ignore[misc]  # mypy mistakes the positional-only parameter of signature 5
         self,
@@ -106,6 +112,9 @@ class App:
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
+        on_success: AskedHooks = None,
+        on_failure: AskedHooks = None,
+        on_cancel: AskedHooks = None,
     ) -> Any:
         """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
 
@@ -114,7 +123,9 @@ class App:
         stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
         seconds, at least one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it
-        must be defined at the top of a module that can be imported. Raises ConfigError that names what is wrong.
+        must be defined at the top of a module that can be imported. ``on_success``, ``on_failure`` (for good) and
+        ``on_cancel``: calls, or actors that are given the ``Outcome``, submitted exactly once if and only if that outcome
+        was stored. Raises ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 
@@ -127,6 +138,10 @@ class App:
             policy = make_policy(
                 chosen, retry=retry, timeout=timeout, grace=grace, every=every, overlap=overlap, result_ttl=result_ttl
             )
+            hooks = make_hooks(
+                chosen, self.namespace, on_success=on_success, on_failure=on_failure, on_cancel=on_cancel
+            )
+            policy = policy if hooks is None else with_changes(policy, hooks=hooks)
             made: Actor[..., ..., Any, Any] = Actor(
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )

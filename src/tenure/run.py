@@ -157,7 +157,9 @@ class Run(Generic[Res]):
     async def _paid(self, changes: Changes, record: Record) -> None:
         """Return once what this run spawned exists, so that whoever has its result may go on to those keys.
 
-        Its worker is about to create them; if that does not come, this client does it (whoever finds a debt may pay it).
+        And once its dead letter does, so that whoever is told of a failure finds it. Not hooks: nobody knows their runs'
+        keys, so nobody can go on to them. Its worker is about to create all of these; if that does not come, this client
+        does it (whoever finds a debt may pay it).
         """
         stores = self._client.stores
         with contextlib.suppress(TimeoutError):

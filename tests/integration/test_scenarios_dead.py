@@ -18,65 +18,18 @@ from tenure import (
     DeadLetter,
     Fail,
     KeyIsLive,
-    OutcomeUnknown,
     Retry,
     Run,
     RunFailed,
-    Unavailable,
 )
 from tenure.core import commands as c
-from tenure.core.aftermath import derived_id
-from tenure.core.records import Failure, Holder, Record, encode
 from tenure.core.sessions import Session
-from tenure.nats.runs import Committed
 from tests.conftest import Workers
-from tests.proxy import Proxy, record
+from tests.poison import BOOM, Poison, fails_for_good, held
+from tests.proxy import Proxy
 from tests.support import wait_until
 
 WRONG = Raw(b'{"number":"x"}')
-BOOM = Failure(type="ValueError", message="boom", traceback="the traceback")
-
-
-class Poison:
-    """An actor that fails as long as it is told to."""
-
-    def __init__(self, app: App, **options: Any) -> None:
-        self.bodies = 0
-        self.fails = True
-        options.setdefault("retry", Retry(max_attempts=3, initial=0.01))
-
-        @app.actor(name="poison", **options)
-        async def poison(ctx: Context, text: str = "x") -> str:
-            self.bodies += 1
-            if self.fails:
-                raise ValueError(f"attempt {ctx.attempt} of generation {ctx.generation}")
-            return text
-
-        self.actor = poison
-
-
-async def held(client: Client, key: str) -> Record:
-    found = await client.stores.runs.read(key)
-    assert found.record is not None
-    return found.record
-
-
-async def fails_for_good(client: Client, app: App, key: str = "k", **options: Any) -> Record:
-    """A run that has failed for good in a process that died just then: nothing but the record tells of it."""
-    poison = app.actors.get("poison") or Poison(app, **options).actor
-    run = await client.submit(poison.call("text"), key=key)
-    runs = client.stores.runs
-    await runs.commit(key, c.Claim(session="s", run_id=run.run_id, next_run_id=""))
-    end = c.FailAttempt(
-        holder=Holder(session="s", run_id=run.run_id, attempt=1),
-        next_run_id=client.stores.clock.new_id(),
-        failure=BOOM,
-        jitter=0.5,
-        final=True,
-    )
-    done = await runs.commit(key, end)
-    assert isinstance(done, Committed)
-    return done.record
 
 
 async def depth(client: Client) -> int:
@@ -299,150 +252,3 @@ async def test_letters_are_listed_by_actor_queue_and_key_the_oldest_first(
     assert await client.dead.replay("nobody") is None
     assert await client.dead.purge("b") == 2
     assert keys(await client.dead.list()) == [("a", 1), ("a b.*", 1)]
-
-
-# -- replay ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_replay_runs_the_same_task_as_a_new_generation_and_the_letter_goes(
-    app: App, client: Client, workers: Workers
-) -> None:
-    poison = Poison(app)
-    async with workers.run(app):
-        dead = await client.submit(poison.actor.call("text"), key="k")
-        await dead.wait(5)
-        poison.fails = False
-        run = await client.dead.replay("k")
-        assert run is not None
-        assert (run.key, run.generation, run.run_id) == ("k", 2, derived_id(dead.run_id, "replay"))
-        assert await run.result(5) == "text"
-        assert await client.dead.list() == []
-        assert await client.dead.replay("k") is None
-        assert await client.dead.replay(dead.run_id) is None
-    assert poison.bodies == 4
-    after = await held(client, "k")
-    assert (after.seen, after.outbox) == ((), ()), "nothing is left to forget"
-
-
-async def test_a_run_that_dies_again_tells_the_earlier_failures_too(app: App, client: Client, workers: Workers) -> None:
-    poison = Poison(app, retry=None)
-    async with workers.run(app):
-        first = await client.submit(poison.actor.call(), key="k")
-        await first.wait(5)
-        runs = [first.run_id]
-        for _ in range(2):
-            run = await client.dead.replay("k")
-            assert run is not None
-            await run.wait(5)
-            runs.append(run.run_id)
-        (letter,) = await client.dead.list()
-    assert [death.run_id for death in letter.history] == runs[:2]
-    assert [death.failure.message for death in letter.history] == [f"attempt 1 of generation {n}" for n in (1, 2)]
-    assert (letter.run_id, letter.failure.message) == (runs[2], "attempt 1 of generation 3")
-
-
-@pytest.mark.parametrize("meanwhile", ["nothing", "it has ended", "the key has moved on"])
-async def test_a_replay_cut_down_before_it_removed_the_letter_starts_one_run(
-    app: App, client: Client, workers: Workers, proxy: Proxy, meanwhile: str
-) -> None:
-    """Submit, crash, replay by a fresh client: at once, after the run has ended, after two newer generations."""
-    poison = Poison(app, retry=None)
-    async with workers.run(app, concurrency=1):
-        dead = await client.submit(poison.actor.call("again"), key="k")
-        await dead.wait(5)
-        poison.fails = False
-        letter = await client.dead.get("k")
-        assert letter is not None
-
-        app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5)
-        async with app.connect(proxy.url) as cut_down:
-            lost = proxy.lose(lambda p: p.subject.startswith(app.names.dead_prefix), times=50)
-            with pytest.raises(Unavailable):
-                await cut_down.dead.replay("k")
-            lost.clear()
-        if meanwhile != "nothing":
-            assert await client.run("k").result(5) == "again"
-        if meanwhile == "the key has moved on":
-            for _ in range(2):
-                await (await client.submit(poison.actor.call("newer"), key="k")).result(5)
-        async with app.connect(workers.url) as fresh:
-            assert len(await fresh.dead.list()) == 1
-            run = await fresh.dead.replay(letter)
-            assert run is not None
-            assert run.run_id == derived_id(dead.run_id, "replay")
-            assert await fresh.dead.list() == []
-            assert await client.run("k").result(5)
-            assert not (await held(fresh, "k")).seen
-    assert poison.bodies == 1 + 1 + 2 * (meanwhile == "the key has moved on")
-
-
-async def test_two_replays_at_once_start_one_run(app: App, client: Client, workers: Workers) -> None:
-    await fails_for_good(client, app)
-    await client.stores.complete(await client.stores.runs.read("k"), client.stores.runs.patience())
-    async with app.connect(workers.url) as other:
-        results = await asyncio.gather(*(one.dead.replay("k") for one in (client, other) * 4), return_exceptions=True)
-    runs = {run.run_id for run in results if run is not None and not isinstance(run, BaseException)}
-    assert len(runs) == 1
-    assert not [result for result in results if isinstance(result, BaseException)]
-    assert (await held(client, "k")).generation == 2
-    assert await client.dead.list() == []
-
-
-async def test_a_live_key_is_not_replayed_and_keeps_its_letter(app: App, client: Client) -> None:
-    poison = Poison(app, retry=None)
-    await fails_for_good(client, app)
-    newer = await client.submit(poison.actor.call(), key="k", delay=60)
-    with pytest.raises(KeyIsLive) as caught:
-        await client.dead.replay("k")
-    assert (caught.value.key, caught.value.run_id) == ("k", newer.run_id)
-    assert len(await client.dead.list()) == 1
-    await newer.cancel()
-    run = await client.dead.replay("k")
-    assert run is not None
-    assert run.generation == 3
-
-
-async def test_a_key_that_is_gone_is_replayed_as_a_new_life(app: App, client: Client, workers: Workers) -> None:
-    poison = Poison(app, retry=None)
-    await fails_for_good(client, app)
-    await client.stores.complete(await client.stores.runs.read("k"), client.stores.runs.patience())
-    await client.purge("k")
-    poison.fails = False
-    async with workers.run(app):
-        run = await client.dead.replay("k")
-        assert run is not None
-        assert run.generation == 1
-        await run.result(5)
-
-
-async def test_arguments_in_a_blob_are_replayed(app: App, client: Client, workers: Workers) -> None:
-    poison = Poison(app, retry=None)
-    big = "x" * (app.config.inline_limit_bytes + 1)
-    async with workers.run(app):
-        run = await client.submit(poison.actor.call(big), key="k")
-        await run.wait(5)
-        letter = await client.dead.get("k")
-        assert letter is not None
-        assert letter.task.blob is not None
-        poison.fails = False
-        again = await client.dead.replay("k")
-        assert again is not None
-        assert await again.result(5) == big
-
-
-async def test_a_replay_that_may_be_stored_can_be_repeated(app: App, client: Client, proxy: Proxy) -> None:
-    """Its answer and those of its repeats are lost: OutcomeUnknown, and the same again finds that run."""
-    dead = await fails_for_good(client, app)
-    await client.stores.complete(await client.stores.runs.read("k"), client.stores.runs.patience())
-    app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5)
-    async with app.connect(proxy.url) as far:
-        lost = proxy.lose_answer(record(app, "k", "waiting"), times=50)
-        with pytest.raises(OutcomeUnknown):
-            await far.dead.replay("k")
-        lost.clear()
-    run = await client.dead.replay("k")
-    assert run is not None
-    assert run.run_id == derived_id(dead.run_id, "replay")
-    assert (await held(client, "k")).generation == 2
-    assert encode(await held(client, "k"))
-    assert await client.dead.list() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -10,14 +11,19 @@ from tenure.core import commands as c
 from tenure.core.endings import not_mine
 from tenure.core.errors import InvalidCall
 from tenure.core.outcomes import Did, Why
-from tenure.core.records import Blob, Entry, Failure, Holder, Phase, Record, Task
+from tenure.core.records import Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
+from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
 from tenure.stores import Stores
 from tenure.worker.body import Ended, Halted, Raised, Returned, Snoozed
 
 _RECORD_ROOM_BYTES = 786_432
-"""What outcome and spawned runs may take of a record (the server's limit for one message is 1 MiB)."""
+"""What outcome, spawned runs and hooks may take of a record (the server's limit for one message is 1 MiB)."""
+_RESULTS_ROOM_BYTES = 196_608
+"""What an outcome's result may take, which is once more in each hook that is told of it."""
+_ENTRY_BYTES = 400
+"""Of an outbox entry besides its task, at most: ids, key, punctuation."""
 
 
 class Stored(Struct, frozen=True, tag=True):
@@ -138,8 +144,12 @@ class Tail:
         chained = context.rescheduled is not None or task.policy.every is not None
         next_run_id = self._stores.clock.new_id() if chained else ""
         try:
-            result, blob = await self._payload(f"{context.run_id}.{context.attempt}.result", data, patience)
-            outbox = await self._outbox(context, patience) if context.spawned else ()
+            hooks = task.policy.hooks.success if task.policy.hooks is not None else ()
+            copies = sum(1 for hook in hooks if hook.outcome) if hooks else 0
+            most = min(self._stores.config.inline_limit_bytes, _RESULTS_ROOM_BYTES // (1 + copies))
+            result, blob = await self._payload(f"{context.run_id}.{context.attempt}.result", data, patience, most)
+            told = copies * len(data) if blob is None else 0
+            outbox = await self._outbox(context, hooks, told, patience) if context.spawned else ()
             successor = await self._successor(context, next_run_id, patience) if context.rescheduled else None
         except InvalidCall as error:
             failure = Failure(type="InvalidCall", message=str(error))
@@ -153,24 +163,30 @@ class Tail:
             successor=successor,
         )
 
-    async def _payload(self, name: str, data: bytes, patience: Patience) -> tuple[Raw | None, Blob | None]:
-        if len(data) <= self._stores.config.inline_limit_bytes:
+    async def _payload(
+        self, name: str, data: bytes, patience: Patience, most: int | None = None
+    ) -> tuple[Raw | None, Blob | None]:
+        """``data`` itself if it is at most ``most`` bytes (default: the inline limit), else the blob it is put into."""
+        if len(data) <= (self._stores.config.inline_limit_bytes if most is None else most):
             return Raw(data), None
         return None, await self._stores.put_blob(name, data, patience)
 
-    async def _outbox(self, context: Context, patience: Patience) -> tuple[Entry, ...]:
+    async def _outbox(
+        self, context: Context, hooks: tuple[Hook, ...], results: int, patience: Patience
+    ) -> tuple[Entry, ...]:
+        """What the body spawned. The hooks go into the same record, and ``results`` bytes for those that are told it."""
         entries: list[Entry] = []
-        size = 0
+        size = sum(_size(hook.task) for hook in hooks) + results
         for number, spawned in enumerate(context.spawned):
             run_id = self._stores.clock.new_id()
             args, blob = await self._payload(f"{run_id}.args", spawned.call.args, patience)
             task = replace(spawned.call.task, args=args, blob=blob)
             entry_id = f"{context.run_id}.{context.attempt}.{number}"
             entries.append(Entry(id=entry_id, key=spawned.key or run_id, run_id=run_id, task=task, due=spawned.due))
-            size += len(spawned.call.args) if blob is None else 0
-            size += 600
+            size += _size(task)
         if size > _RECORD_ROOM_BYTES:
-            msg = f"{len(entries)} spawned runs take about {size} bytes in one outcome; at most {_RECORD_ROOM_BYTES} fit: spawn fewer"
+            what = f"{len(entries)} spawned runs and {len(hooks)} hooks take about {size} bytes in one outcome"
+            msg = f"{what}; at most {_RECORD_ROOM_BYTES} fit: spawn fewer"
             raise InvalidCall(msg, field="spawn")
         return tuple(entries)
 
@@ -182,6 +198,10 @@ class Tail:
             return c.Successor(due=asked.due)
         args, blob = await self._payload(f"{run_id}.args", asked.call.args, patience)
         return c.Successor(due=asked.due, task=replace(asked.call.task, args=args, blob=blob))
+
+
+def _size(task: Task) -> int:
+    return len(msgspec.json.encode(task)) + _ENTRY_BYTES + MAX_KEY_BYTES
 
 
 def _displaced(record: Record, holder: Holder) -> bool:
