@@ -224,7 +224,7 @@ async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_co
     async def echo(ctx: Context, text: str) -> str:
         if ctx.generation == 1:
             for n in range(6):
-                ctx.spawn(echo.call("x" * (most - 680)), key=f"child-{n}-{'k' * 240}")
+                ctx.spawn(echo.call("x" * (most - 700)), key=f"child-{n}-{'k' * 240}")
             ctx.reschedule(call=echo.call("x" * most))
         return text
 
