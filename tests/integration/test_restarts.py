@@ -7,7 +7,6 @@ import contextlib
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -144,14 +143,15 @@ async def test_scenario_29_an_idle_worker_picks_up_at_once(namespace: str, serve
     gated = Gated(app)
     async with app.connect(server.url) as client, Workers(server.url).run(app) as running:
         pulls = _Counted(running)
-        await wait_until(lambda: pulls.number >= 6, description="each lane has pulled twice more")
+        await pulls.reaches(6)
         loop = asyncio.get_running_loop()
         for number in range(3):
             at = loop.time()
             run = await client.submit(gated.actor.call(), key=f"k{number}")
             assert await run.result(5) == 1
             assert loop.time() - at < 0.2
-            await wait_until(partial(pulls.more_than, pulls.number + 5), description="and twice more")
+            seen = pulls.number
+            await pulls.reaches(seen + 6)
 
 
 class _Counted:
@@ -168,12 +168,8 @@ class _Counted:
 
         conn.publish = counting  # type: ignore[method-assign]  # watches, changes nothing
 
-    def more_than(self, number: int) -> bool:
-        return self.number > number
-
-
-def _at_epoch(conn: Connection, epoch: int) -> bool:
-    return conn.epoch >= epoch
+    async def reaches(self, number: int) -> None:
+        await wait_until(lambda: self.number >= number, description="each lane has pulled twice more")
 
 
 async def test_scenario_42_reconnects_leak_nothing(namespace: str, server: EmbeddedServer):
@@ -191,16 +187,23 @@ async def test_scenario_42_reconnects_leak_nothing(namespace: str, server: Embed
             waiting = asyncio.create_task(long.result(60))
             before = await _settled(watching, server)
             for _ in range(50):
-                epochs = [(conn, conn.epoch) for conn in (running.worker.stores.conn, client.stores.conn)]
-                await proxy.cut()
-                for conn, epoch in epochs:
-                    await wait_until(partial(_at_epoch, conn, epoch + 2), description="both have reconnected")
+                await cut_once(proxy, running.worker.stores.conn, client.stores.conn)
             await ready(running)
             after = await _settled(watching, server)
             assert after == before
             gated.gate.set()
             assert await waiting == 1
     assert gated.bodies == [("long", 1)]
+
+
+async def cut_once(proxy: Proxy, *conns: Connection) -> None:
+    """Break every connection through the proxy; returns once these are back."""
+    epochs = [conn.epoch for conn in conns]
+    await proxy.cut()
+    await wait_until(
+        lambda: all(conn.epoch >= epoch + 2 for conn, epoch in zip(conns, epochs, strict=True)),
+        description="all have reconnected",
+    )
 
 
 async def _settled(client: Client, server: EmbeddedServer) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, OutcomeUnknown, Unavailable
+from tenure import App, Client, OutcomeUnknown, RunCancelled, RunSuperseded, Unavailable
 from tests.conftest import Workers
 from tests.counted import FAULTS, QUICK, Counted
-from tests.proxy import Fault, Proxy, record, wake_up
+from tests.proxy import Fault, Matches, Proxy, record, wake_up
 from tests.support import wait_until
 
 HASTY = replace(QUICK, patience_seconds=0.8)
@@ -129,6 +129,53 @@ async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App
     assert (cancelled.outcome, cancelled.run_id) == ("cancelled", run.run_id)
     assert status is not None
     assert (status.phase, status.reason) == ("cancelled", "why")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("which", ["record", "signal"])
+async def test_a_cancel_of_a_running_body_stops_it_whichever_of_its_writes_is_lost(
+    which: str, fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
+):
+    """The record says ``stopping``, then the signal tells the body: each is repeated until the server has it."""
+    counted = Counted(app)
+    async with workers.run(app) as running, app.connect(proxy.url) as canceller:
+        run = await client.submit(counted.actor.call("stop"), key="k")
+        await wait_until(lambda: counted.bodies, description="the body runs")
+        stops = app.names.stops(running.worker.lease.id).rstrip("*>.")
+        matches: Matches = record(app, "k", "stopping") if which == "record" else lambda p: p.subject.startswith(stops)
+        planned: Fault = getattr(proxy, fault)(matches)
+        cancelled = await canceller.cancel("k", reason="why")
+        assert cancelled.outcome == "stopping"
+        with pytest.raises(RunCancelled):
+            await run.result(5)
+        await proxy.release(planned)
+        status = await run.status()
+        assert running.worker.metrics.cancelled["counted", "running"] == 1
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1)]
+    assert status is not None
+    assert (status.phase, status.reason) == ("cancelled", "why")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_replace_whose_answer_is_lost_is_one_generation(
+    fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
+):
+    """Over a running body: its repeat finds itself, instead of replacing its own run by another one."""
+    counted = Counted(app)
+    async with workers.run(app) as running, app.connect(proxy.url) as other:
+        first = await client.submit(counted.actor.call("stop"), key="k")
+        await wait_until(lambda: counted.bodies, description="the body runs")
+        planned: Fault = getattr(proxy, fault)(record(app, "k", "waiting"))
+        second = await other.replace(counted.actor.call(), key="k")
+        await proxy.release(planned)
+        assert (second.accepted, second.generation) == (True, 2)
+        assert await second.result(5) == "by attempt 1"
+        with pytest.raises(RunSuperseded):
+            await first.result(5)
+        assert sum(running.worker.metrics.superseded.values()) == 1
+    assert len(planned.hits) == 1
+    assert counted.bodies == [(1, 1), (2, 1)]
 
 
 async def test_a_cancel_of_unknown_fate_never_hits_the_next_run(app: App, client: Client, proxy: Proxy):

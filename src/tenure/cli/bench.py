@@ -59,7 +59,7 @@ class _Bench:
         self._plan = work.QUICK if quick else work.FULL
         self._series: work.Series = {}
         self._account = Account()
-        self._bar = progress.add_task("starting", total=self._plan.repeats * 5 + 1 + 5)
+        self._bar = progress.add_task("starting", total=self._plan.repeats * 5 + 1 + 1 + 5)
 
     def _step(self, text: str, done: float = 1.0) -> None:
         self._progress.update(self._bar, description=text, advance=done, refresh=True)
@@ -67,7 +67,7 @@ class _Bench:
     async def run(self) -> Report:
         started = time.perf_counter()
         repeats = [await self._repeat(number) for number in range(self._plan.repeats)]
-        repeats[-1] |= await self._long_life()
+        repeats[-1] |= await self._long_runs() | await self._long_life()
         conn = await Connection.open(self._server.url, Config(), name="tenure-bench")
         version = conn.raw.connected_server_version
         await conn.close()
@@ -96,6 +96,15 @@ class _Bench:
             figures |= await work.lateness(stage, plan, self._series)
             self._step(f"{turn}: counting")
             await stage.settle(self._account)
+        return figures
+
+    async def _long_runs(self) -> work.Figures:
+        runs = self._plan.long_runs
+        async with self._stage("runs", 2 * runs).open() as stage:
+            self._step(f"{runs:,} long runs", 0)
+            figures = await work.long_runs(stage, self._plan)
+            await stage.settle(self._account)
+        self._step("counting")
         return figures
 
     async def _long_life(self) -> work.Figures:

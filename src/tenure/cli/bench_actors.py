@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ class BenchApp(NamedTuple):
     app: App
     noop: Actor[..., ..., Any, Any]
     stamp: Actor[..., ..., Any, Any]
+    hold: Actor[..., ..., Any, Any]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -51,7 +53,14 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
             stamps.note(number)
         return number
 
-    return BenchApp(app, noop, stamp)
+    @app.actor
+    async def hold(number: int, until: float) -> None:
+        """Say when the body started, and be there until then (seconds since the epoch)."""
+        if stamps is not None:
+            stamps.note(number)
+        await asyncio.sleep(max(0.0, until - time.time()))
+
+    return BenchApp(app, noop, stamp, hold)
 
 
 async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:

@@ -85,6 +85,8 @@ FIGURES = (
     _time("late_burst_p99_ms", "delayed start, all at one instant: lateness p99", goal=60.0, aim=40.0),
     Figure(name="idle_rss_mb", text="idle worker: resident memory", unit="MB", digits=1, goal=60.0),
     Figure(name="idle_cpu_percent", text="idle worker: CPU", unit="%", goal=1.0),
+    Figure(name="long_worker_cpu_percent", text="1,000 long runs: CPU of the worker", unit="%", goal=3.0),
+    Figure(name="long_server_cpu_percent", text="1,000 long runs: CPU of the server", unit="%"),
     Figure(
         name="memory_growth_mb",
         text="a long life: growth of memory after the first tenth",

@@ -54,9 +54,9 @@ class Account(msgspec.Struct):
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, url: str, namespace: str, folder: Path) -> None:
+    def __init__(self, url: str, namespace: str, folder: Path, concurrency: int) -> None:
         self._folder = folder
-        command = [sys.executable, "-m", "tenure.cli.bench_actors", url, namespace, str(folder), str(CONCURRENCY)]
+        command = [sys.executable, "-m", "tenure.cli.bench_actors", url, namespace, str(folder), str(concurrency)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: S603  (our own module)
         self.pid = self._process.pid
 
@@ -115,9 +115,9 @@ class Stage:
             raise TenureError(msg)
         return self._worker
 
-    def start_worker(self) -> WorkerProcess:
+    def start_worker(self, concurrency: int = CONCURRENCY) -> WorkerProcess:
         """Start the worker's process; returns before it is ready."""
-        self._worker = WorkerProcess(self._url, self.bench.app.namespace, self._folder)
+        self._worker = WorkerProcess(self._url, self.bench.app.namespace, self._folder, concurrency)
         return self._worker
 
     async def warm_up(self, number: int = 20) -> None:

@@ -26,6 +26,7 @@ Series = dict[str, list[list[float]]]
 
 _IN_FLIGHT = 100
 _PAUSE_SECONDS = 0.03
+_LONG_START_SECONDS = 5.0
 _RAW_PAYLOAD = b"x" * 400
 """About the size of a record of a small task."""
 _EXPECT = "Nats-Expected-Last-Subject-Sequence"
@@ -42,6 +43,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     delayed: int = 200
     spread_seconds: float = 2.0
     idle_seconds: float = 10.0
+    long_runs: int = 1_000
+    long_seconds: float = 30.0
     memory_tasks: int = 200_000
 
 
@@ -54,6 +57,8 @@ QUICK = Plan(
     delayed=50,
     spread_seconds=1.0,
     idle_seconds=1.0,
+    long_runs=50,
+    long_seconds=1.0,
     memory_tasks=2_000,
 )
 FULL = Plan()
@@ -258,6 +263,27 @@ async def idle(stage: Stage, plan: Plan, series: Series) -> Figures:
         shares.append((stage.cpu()[1] - before) / (time.perf_counter() - started) * 100.0)
     series.setdefault("idle_cpu_percent", []).append(shares)
     return {"idle_rss_mb": rss_megabytes(stage.worker.pid), "idle_cpu_percent": sum(shares) / len(shares)}
+
+
+async def long_runs(stage: Stage, plan: Plan) -> Figures:
+    """Many bodies that only wait: what keeping them alive costs (in-progress acks, the lease, heartbeats)."""
+    stage.start_worker(plan.long_runs)
+    config, numbers = stage.bench.app.config, stage.numbers(plan.long_runs)
+    settled = min(config.ack_wait_seconds, plan.long_seconds)  # by then every message in hand is acknowledged as such
+    until = time.time() + _LONG_START_SECONDS + settled + plan.long_seconds
+    out = await stage.client.submit_many([(stage.bench.hold.call(number, until), None) for number in numbers])
+    for outcome in out:
+        if isinstance(outcome, TenureError):
+            raise outcome
+    await stage.until(lambda: len(stage.stamps.read()) >= len(numbers), _LONG_START_SECONDS, "every long run to start")
+    await asyncio.sleep(settled)
+    before, started = stage.cpu(), time.perf_counter()
+    await asyncio.sleep(plan.long_seconds)
+    took, after = time.perf_counter() - started, stage.cpu()
+    return {
+        "long_worker_cpu_percent": (after[1] - before[1]) / took * 100.0,
+        "long_server_cpu_percent": (after[2] - before[2]) / took * 100.0,
+    }
 
 
 async def memory(stage: Stage, plan: Plan, series: Series, advance: Callable[[int], None]) -> Figures:
