@@ -39,7 +39,7 @@ class Stores:
         self.clock = clock
         self.config = conn.config
         self.topology = topology
-        self.runs = Runs(conn, names, clock)
+        self.runs = Runs(conn, names, clock, topology.last_revision)
         self.work = Work(conn, names, topology.incarnation)
         self.sessions = Sessions(conn, names)
         self.blobs = Blobs(conn, names)

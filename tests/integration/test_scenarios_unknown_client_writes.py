@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tenure import App, Client, OutcomeUnknown, RunCancelled, RunSuperseded, Unavailable
 from tests.conftest import Workers
 from tests.counted import FAULTS, QUICK, Counted
-from tests.proxy import Fault, Matches, Proxy, record, wake_up
+from tests.proxy import Fault, Matches, Proxy, Publish, record, wake_up
 from tests.support import wait_until
 
 HASTY = replace(QUICK, patience_seconds=0.8)
@@ -116,6 +116,17 @@ async def test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown(
     assert (status.run_id, status.generation) == (newest.run_id, 3)
 
 
+async def test_a_submit_of_a_live_key_whose_answer_is_lost_joins_it(app: App, client: Client, proxy: Proxy):
+    """The lost create met a record that had been there before it: certainly not applied, and no reason to give up."""
+    counted = Counted(app)
+    run = await client.submit(counted.actor.call(), key="k")
+    async with app.connect(proxy.url) as other:  # it sees how far the bucket is when it connects
+        planned = proxy.lose_answer(record(app, "k", "waiting"))
+        joined = await other.submit(counted.actor.call(), key="k")
+    assert len(planned.hits) == 1
+    assert (joined.accepted, joined.run_id) == (False, run.run_id)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App, client: Client, proxy: Proxy):
     """Server stored the cancel, client never heard: "finished" would be wrong, it was this cancel that ended it."""
@@ -158,15 +169,21 @@ async def test_a_cancel_of_a_running_body_stops_it_whichever_of_its_writes_is_lo
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("tried", ["create", "replacement"])
 async def test_a_replace_whose_answer_is_lost_is_one_generation(
-    fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
+    tried: str, fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
 ):
-    """Over a running body: its repeat finds itself, instead of replacing its own run by another one."""
+    """Over a running body, whose record was there before: so the first try, a create, was not what made the key move on."""
     counted = Counted(app)
     async with workers.run(app) as running, app.connect(proxy.url) as other:
         first = await client.submit(counted.actor.call("stop"), key="k")
         await wait_until(lambda: counted.bodies, description="the body runs")
-        planned: Fault = getattr(proxy, fault)(record(app, "k", "waiting"))
+        assert await other.status("k")
+
+        def over(publish: Publish) -> bool:
+            return record(app, "k", "waiting")(publish) and publish.says('"previous"')
+
+        planned: Fault = getattr(proxy, fault)(record(app, "k", "waiting") if tried == "create" else over)
         second = await other.replace(counted.actor.call(), key="k")
         await proxy.release(planned)
         assert (second.accepted, second.generation) == (True, 2)

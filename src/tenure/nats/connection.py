@@ -200,8 +200,8 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected right now."""
-        return bool(self._nc.is_connected)
+        """Whether a server is connected right now, and requests are sent."""
+        return self._connected.is_set() and bool(self._nc.is_connected)
 
     @property
     def raw(self) -> NatsClient:

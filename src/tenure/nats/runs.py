@@ -111,7 +111,8 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 class Runs:
     """Records of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, clock: Clock) -> None:
+    def __init__(self, conn: Connection, names: Names, clock: Clock, newest: int = 0) -> None:
+        self._newest = newest  # the highest revision known to exist: what has a lower one was not written after now
         self._conn = conn
         self._names = names
         self.clock = clock
@@ -145,6 +146,7 @@ class Runs:
                 raise Unavailable(msg) from error
             got = _got.decode(answer.data)
             if got.message is not None:
+                self._newest = max(self._newest, got.message.seq)
                 return _found(got.message)
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
@@ -179,7 +181,7 @@ class Runs:
         """
         patience = patience or self.patience()
         found = await self.read(key, patience) if at is None else at
-        unsure = False
+        unsure, before = False, self._newest
         while True:
             if check is not None and not await check():
                 return Declined(Refused(Why.NOTHING), found, unsure)
@@ -202,7 +204,9 @@ class Runs:
             if repeated and mine is not None and found.record is not None and mine(found.record):
                 adopted = Decision(result.did, found.record, effects_of(found.record))
                 return Committed(adopted, found.revision, encode(found.record))
-            if unsure and once is not None and not once(found.record):
+            # Nobody wrote there since before the first try, so that was not applied. If the read was stale, the CAS says so.
+            untouched = 0 < found.revision <= before
+            if unsure and once is not None and not untouched and not once(found.record):
                 msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
                 raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None)
 
@@ -227,6 +231,7 @@ class Runs:
                 why, unsure = error, True
             else:
                 if ack.error is None:
+                    self._newest = max(self._newest, ack.seq)
                     return ack.seq, unsure
                 if ack.error.err_code == WRONG_SEQUENCE:
                     # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.

@@ -30,6 +30,7 @@ _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     dead.spec,
 )
 _FREE = frozenset({"name", "storage", "num_replicas", "max_age"})
+_NO_INFO: dict[str, Any] = {"config": {}, "state": {"last_seq": 0}}
 _MUTABLE = frozenset(
     {
         "num_replicas",
@@ -59,6 +60,8 @@ class Topology(Struct, frozen=True):
 
     incarnation: str
     changes: tuple[Change, ...]
+    last_revision: int = 0
+    """The newest in the runs bucket when it was looked at."""
     session_copies: int = 1
     """Copies of the sessions bucket: how long its leader may be missing depends on them."""
 
@@ -81,7 +84,7 @@ async def ensure(
     Unavailable.
     """
     changes: list[Change] = []
-    incarnation, copies = "", 1
+    incarnation, revision, copies = "", 0, 1
     for make in _SPECS:
         spec = make(names, replicas or config.replicas, config.storage)
         if make is runs.spec:
@@ -97,16 +100,16 @@ async def ensure(
             changes.append(Change(spec["name"], "created"))
         else:
             # It was there; or another process that starts just now was quicker: then its incarnation is the bucket's.
-            info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or {"config": {}}
+            info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or _NO_INFO
             changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate))
         if make is runs.spec:
-            incarnation = incarnation_of(info)
+            incarnation, revision = incarnation_of(info), int(info["state"]["last_seq"])
         if make is sessions.spec:
             copies = int(info["config"].get("num_replicas", 1))
     if not incarnation:
         msg = f"stream {names.runs_stream} was not made by Tenure (its metadata lack {_INCARNATION}): use another namespace"
         raise ConfigError(msg)
-    return Topology(incarnation, tuple(changes), copies)
+    return Topology(incarnation, tuple(changes), revision, copies)
 
 
 def incarnation_of(info: dict[str, Any]) -> str:
