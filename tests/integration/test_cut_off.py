@@ -1,4 +1,4 @@
-"""Workers that are cut off or frozen: what they are told, and what they can no longer do."""
+"""Workers that are cut off, frozen, blocked or killed: what they are told, and what they can no longer do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +21,8 @@ from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy
 from tests.support import FAST, wait_until
+
+TTL = FAST.session_ttl(copies=1)
 
 
 @pytest.mark.parametrize("which", ["everything", "the lease"])
@@ -70,13 +74,14 @@ async def test_scenario_07_a_cancel_is_never_lost(
         assert (status.phase, status.generation, status.attempt) == ("cancelled", 1, 1)
 
 
-FROZEN = """
-    import asyncio, signal, sys
+WORKER = """
+    import asyncio, signal, sys, time
+    from msgspec.structs import replace
     from tenure import App, Context
     from tests.support import FAST
 
-    _, namespace, url, path = sys.argv
-    app = App(namespace, config=FAST)
+    _, namespace, url, path, ttl = sys.argv
+    app = App(namespace, config=replace(FAST, session_ttl_seconds=float(ttl)))
     events = open(path, "a", buffering=1)
 
     def note(*words):
@@ -94,6 +99,25 @@ FROZEN = """
             raise
         return "by its old session"
 
+    def spin(seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+
+    @app.actor
+    async def blocking(ctx: Context, how: str, seconds: float) -> int:
+        note("start", ctx.key, ctx.attempt, ctx.session)
+        {"sleep": time.sleep, "spin": spin}[how](seconds)
+        note("end", ctx.key, ctx.attempt, ctx.stop_reason)
+        return ctx.attempt
+
+    @app.actor
+    def threaded(ctx: Context, how: str, seconds: float) -> int:
+        note("start", ctx.key, ctx.attempt, ctx.session)
+        spin(seconds)
+        note("end", ctx.key, ctx.attempt, ctx.stop_reason)
+        return ctx.attempt
+
     async def main():
         async with app.worker(url, concurrency=8) as worker:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
@@ -103,8 +127,8 @@ FROZEN = """
 """
 
 
-class Frozen:
-    """A worker process that can be frozen, and what its bodies noted."""
+class Process:
+    """A worker process, and what its bodies noted."""
 
     def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
         self.popen = popen
@@ -114,17 +138,28 @@ class Frozen:
         lines = [line.split() for line in self._log.read_text().splitlines()] if self._log.exists() else []
         return [line for line in lines if line[: len(words)] == list(words)]
 
+    async def runs(self, number: int) -> None:
+        await wait_until(lambda: len(self.noted("start")) == number, description="its bodies run", timeout=20)
+
 
 @pytest.fixture
-def frozen(tmp_path: Path, namespace: str, nats_server: str) -> Iterator[Frozen]:
-    log = tmp_path / "frozen.log"
-    popen = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(FROZEN), namespace, nats_server, str(log)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    yield Frozen(popen, log)
-    popen.kill()
-    popen.wait()
+def start(tmp_path: Path, namespace: str, nats_server: str) -> Iterator[Callable[[float], Process]]:
+    """Starts a worker process with a ttl; none outlives its test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(ttl: float) -> Process:
+        log = tmp_path / f"worker-{len(started)}.log"
+        popen = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", textwrap.dedent(WORKER), namespace, nats_server, str(log), str(ttl)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        started.append(popen)
+        return Process(popen, log)
+
+    yield start
+    for popen in started:
+        popen.kill()
+        popen.wait()
 
 
 async def close_as_a_supervisor(client: Client, session: str) -> None:
@@ -135,7 +170,7 @@ async def close_as_a_supervisor(client: Client, session: str) -> None:
 
 
 async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
-    app: App, client: Client, workers: Workers, frozen: Frozen
+    app: App, client: Client, workers: Workers, start: Callable[[float], Process]
 ):
     """dapr#9514. SIGSTOP past the ttl, takeover by another process, SIGCONT.
 
@@ -151,9 +186,10 @@ async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
         await gate.wait()
         return "taken over"
 
+    frozen = start(TTL)
     keys = ("waits", "returns")
     runs = [await client.submit(work.call(), key=key) for key in keys]
-    await wait_until(lambda: len(frozen.noted("start")) == 2, description="both bodies run there", timeout=20)
+    await frozen.runs(2)
     session = frozen.noted("start", "waits")[0][3]
     frozen.popen.send_signal(signal.SIGSTOP)
     await wait_until(lambda: _is_stale(client, session), description="it has not renewed for its ttl")
@@ -181,5 +217,69 @@ async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
 async def _is_stale(client: Client, session: str) -> bool:
     """Whether its entry stays as it is for longer than the ttl."""
     first = await client.stores.sessions.read(session)
-    await asyncio.sleep(FAST.session_ttl(1) * 1.1)  # paused: the ttl is what must pass
+    await asyncio.sleep(TTL * 1.1)  # paused: the ttl is what must pass
     return first == await client.stores.sessions.read(session)
+
+
+@asynccontextmanager
+async def supervised(app: App, url: str) -> AsyncIterator[None]:
+    """A supervisor in this process."""
+    async with app.supervisor(url) as supervisor:
+        running = asyncio.create_task(supervisor.run())
+        await wait_until(lambda: not supervisor.why_not_ready, description="the supervisor is ready")
+        try:
+            yield
+        finally:
+            supervisor.stop()
+            await running
+
+
+def remote(app: App, name: str) -> Callable[..., Any]:
+    """An actor that only the other processes run."""
+
+    @app.actor(name=name)
+    async def elsewhere(how: str, seconds: float) -> int:
+        raise AssertionError
+
+    return elsewhere.call
+
+
+@pytest.mark.parametrize(("name", "how"), [("blocking", "sleep"), ("blocking", "spin"), ("threaded", "spin")])
+async def test_scenario_11_a_blocked_event_loop_does_not_lose_the_lease(
+    name: str, how: str, namespace: str, nats_server: str, start: Callable[[float], Process]
+):
+    """dramatiq#692, docket 0.27. A body holds the event loop, or the interpreter, for 5 x the ttl.
+
+    Two workers and a supervisor that closes whoever is silent: one run.
+    """
+    ttl = 1.0
+    app = App(namespace, config=replace(FAST, session_ttl_seconds=ttl))
+    call = remote(app, name)
+    async with app.connect(nats_server) as client, supervised(app, nats_server):
+        processes = [start(ttl), start(ttl)]
+        run = await client.submit(call(how, 5 * ttl), key="k")
+        assert await run.result(20) == 1
+    notes = [note for process in processes for note in [*process.noted("start"), *process.noted("end")]]
+    assert [note[:3] for note in notes] == [["start", "k", "1"], ["end", "k", "1"]]
+    assert notes[1][3] == "None", "nobody told it to stop"
+
+
+async def test_scenario_14_a_reused_name_does_not_keep_a_dead_owner_alive(
+    namespace: str, nats_server: str, start: Callable[[float], Process]
+):
+    """oban#862. kill -9, and a new worker on the same host at once: a session is of one process, not of a name.
+
+    The dead one's claim is taken over within the ttl and seconds, by attempt 2.
+    """
+    ttl = 1.0
+    app = App(namespace, config=replace(FAST, session_ttl_seconds=ttl))
+    call = remote(app, "blocking")
+    async with app.connect(nats_server) as client, supervised(app, nats_server):
+        first = start(ttl)
+        run = await client.submit(call("sleep", 2.0), key="k")
+        await first.runs(1)
+        first.popen.kill()
+        first.popen.wait()
+        second = start(ttl)
+        assert await run.result(15) == 2
+    assert second.noted("start", "k")[0][3] != first.noted("start", "k")[0][3]
