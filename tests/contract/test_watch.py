@@ -14,6 +14,7 @@ from functools import partial
 from nats.aio.msg import Msg
 
 from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.topology import ensure
 from tenure.nats.watch import Watch
 from tenure.stores import Stores
 from tests.contract.support import connect, consumers, crash
@@ -144,3 +145,19 @@ async def test_a_watch_waits_for_a_server_that_is_away_when_it_starts(nats_serve
         await wait_until(it.has(b"early"), description="it starts once the server is there")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_watch_sees_a_bucket_that_was_deleted_and_made_anew_from_its_start(stores: Stores):
+    """Its sequences begin at 1 again: going on after the last one seen would pass over what is there already."""
+    names = stores.names
+    async with watched(stores) as it:
+        for number in range(20):
+            await put(stores, f"old{number}", b"old")
+        await wait_until(lambda: len(it.seen) == 20, description="all of the old bucket")
+        deleted = await stores.conn.api(f"STREAM.DELETE.{names.sessions_stream}", {})
+        assert isinstance(deleted, dict)
+        await ensure(stores.conn, names, stores.clock, stores.config)
+        await put(stores, "new", b"new")
+        await wait_until(it.has(b"new"), description="the new bucket's first entry")
+        await put(stores, "later", b"later")
+        await wait_until(it.has(b"later"), description="and what comes")

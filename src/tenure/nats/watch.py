@@ -41,6 +41,8 @@ class Watch:
         self._next_delivery = 1
         self._last_sequence = 0
         self._heard_at = 0.0
+        self._created = ""
+        self._refusal = ""
         self._failure: Exception | None = None
         self._restart = asyncio.Event()
         self._live = asyncio.Event()
@@ -77,6 +79,8 @@ class Watch:
     async def _start(self) -> bool:
         await self._conn.wait_connected()
         await self._stop()
+        if not await self._find_stream():
+            return False
         inbox = self._conn.new_inbox()
         self._consumer = "w" + inbox.rpartition(".")[2]
         self._next_delivery = 1
@@ -103,13 +107,30 @@ class Watch:
             return False
         self._heard_at = asyncio.get_running_loop().time()
         if isinstance(answer, ApiError):
-            _log.warning("watch.refused", stream=self._stream, error=answer.description)
+            self._refused(answer.description)
             return False
-        if answer["delivered"]["stream_seq"] < self._last_sequence:  # the stream was deleted and made anew
-            self._last_sequence = 0
-            return False
+        self._refusal = ""
         if not answer.get("num_pending"):
             self._live.set()
+        return True
+
+    def _refused(self, why: str) -> None:
+        if why != self._refusal:  # once: it is tried again four times a second
+            _log.warning("watch.refused", stream=self._stream, error=why)
+        self._refusal = why
+
+    async def _find_stream(self) -> bool:
+        """Look whether the stream is there, and still the same: one made anew begins at 1, and so must the watch."""
+        try:
+            info = await self._conn.api(f"STREAM.INFO.{self._stream}", {})
+        except (NotSent, Lost) as error:
+            _log.debug("watch.not_started", stream=self._stream, error=str(error))
+            return False
+        if isinstance(info, ApiError):
+            self._refused(info.description)
+            return False
+        if info["created"] != self._created:
+            self._created, self._last_sequence = info["created"], 0
         return True
 
     async def _stop(self) -> None:
