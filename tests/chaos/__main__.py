@@ -1,0 +1,65 @@
+"""``python -m tests.chaos --seconds 600 --seed 1 [--servers 3]``: one run, its report, and exit code 1 for violations."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long the nemesis does harm")
+    parser.add_argument("--seed", type=int, default=None, help="default: by chance; it is printed")
+    parser.add_argument("--servers", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
+    parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
+    parser.add_argument("--quiet", type=float, default=60.0, help="seconds in which everything must come to rest")
+    asked = parser.parse_args()
+    seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="tenure-chaos-"))
+    os.environ |= {"CHAOS_REPLICAS": str(asked.servers), "CHAOS_FOLDER": str(folder / "logs")}
+    again = f"make chaos SECONDS={asked.seconds:g} SEED={seed} SERVERS={asked.servers}"
+    print(f"chaos: {again}", flush=True)
+
+    from tests.chaos import network  # what it imports reads the environment
+    from tests.chaos.checker import check
+    from tests.chaos.report import show, table_of
+    from tests.chaos.run import Chaos, Settings
+
+    why_not = network.why_not() if asked.servers > 1 else ""
+    if why_not:
+        print(f"nobody is cut off in this run: {why_not}", flush=True)
+    settings = Settings(
+        seconds=asked.seconds,
+        seed=seed,
+        folder=folder,
+        servers=asked.servers,
+        own_network=asked.servers > 1 and not why_not,
+        keys=asked.keys,
+        rate=asked.rate,
+        quiet_seconds=asked.quiet,
+    )
+    good = False
+    try:
+        with Chaos(settings) as chaos:
+            evidence = chaos.go()
+        violations = check(evidence)
+        title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
+        show(table_of(title, evidence, chaos.faults, violations), violations)
+        good = not violations and evidence.quiet
+    finally:
+        if good and asked.folder is None:
+            shutil.rmtree(folder)
+        elif not good:
+            print(f"FAILED. Logs and stores: {folder}\nAgain: {again}", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The app that chaos runs: one actor for each way in which a body can behave.
+
+Every body writes a line when it starts and one when it ends. Which attempt fails is fixed by its run id, so that nothing
+here needs a state of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Literal
+from zlib import crc32
+
+from tenure import App, Config, Context, Retry, Snooze, Stopped
+from tests.chaos.evidence import BodyLine
+from tests.chaos.journal import Journal, steady
+
+REPLICAS = int(os.environ.get("CHAOS_REPLICAS", "1"))
+app = App(
+    os.environ.get("CHAOS_NAMESPACE", "chaos"),
+    config=Config(
+        replicas=REPLICAS,
+        session_ttl_seconds=3.0,
+        ack_wait_seconds=6.0 if REPLICAS == 1 else 15.0,
+        request_timeout_seconds=1.0,
+        patience_seconds=5.0,
+        idle_heartbeat_seconds=1.0,
+        pull_expires_seconds=10.0,
+        drain_seconds=2.0,
+        sweep_seconds=2.0,
+        reread_seconds=5.0,
+    ),
+)
+GRACE = 1.0
+_QUICK = Retry(max_attempts=6, initial=0.1, maximum=0.5)
+
+
+@cache
+def _journal(_pid: int) -> Journal:
+    return Journal(Path(os.environ["CHAOS_FOLDER"]), "bodies")
+
+
+def _line(ctx: Context, actor: str, what: Literal["start", "end"], how: str = "", spawned: tuple[str, ...] = ()) -> None:
+    _journal(os.getpid()).write(
+        BodyLine(
+            at=steady(),
+            wall=time.time(),
+            pid=os.getpid(),
+            actor=actor,
+            key=ctx.key,
+            generation=ctx.generation,
+            run_id=ctx.run_id,
+            attempt=ctx.attempt,
+            fence=ctx.fence,
+            session=ctx.session,
+            what=what,
+            how=how,
+            spawned=spawned,
+        )
+    )
+
+
+@contextmanager
+def _told(ctx: Context, actor: str) -> Iterator[list[str]]:
+    """Write the start and the end of a body; what is appended to the list is written as spawned."""
+    spawned: list[str] = []
+    _line(ctx, actor, "start")
+    how = "return"
+    try:
+        yield spawned
+    except asyncio.CancelledError:
+        how = f"stop {ctx.stop_reason}"
+        raise
+    except Stopped as stopped:
+        how = f"stop {stopped.reason}"
+        raise
+    except Snooze:
+        how = "snooze"
+        raise
+    except Exception:
+        how = "raise"
+        raise
+    finally:
+        _line(ctx, actor, "end", how, tuple(spawned))
+
+
+def _tag(ctx: Context) -> str:
+    return f"{ctx.run_id}.{ctx.attempt}"
+
+
+def _chance(ctx: Context, of: int) -> bool:
+    """True for one attempt of ``of``, the same for ever."""
+    return crc32(_tag(ctx).encode()) % of == 0
+
+
+@app.actor(retry=_QUICK, grace=GRACE, result_ttl=5)
+async def noop(ctx: Context) -> str:
+    """Short: one write after the other. Its record expires soon, so its key lives again and again."""
+    with _told(ctx, "noop"):
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def nap(ctx: Context, seconds: float) -> str:
+    with _told(ctx, "nap"):
+        await asyncio.sleep(seconds)  # body:
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE, queue="plain")
+def thread(ctx: Context, seconds: float) -> str:
+    with _told(ctx, "thread"):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            ctx.check()
+            time.sleep(0.02)  # body:
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def block(ctx: Context, seconds: float) -> str:
+    """Blocks the whole event loop of its worker."""
+    with _told(ctx, "block"):
+        time.sleep(seconds)  # body:
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE, priority="high")
+async def flaky(ctx: Context) -> str:
+    with _told(ctx, "flaky"):
+        await asyncio.sleep(0.05)  # body:
+        if _chance(ctx, 2):
+            raise RuntimeError("this attempt fails")
+        return _tag(ctx)
+
+
+@app.actor(retry=Retry(max_attempts=3, initial=0.1, maximum=0.2), grace=GRACE, priority="low")
+async def doomed(ctx: Context) -> str:
+    with _told(ctx, "doomed"):
+        raise RuntimeError("every attempt fails")
+
+
+@app.actor(retry=_QUICK, grace=GRACE, every=timedelta(seconds=0.4))
+async def tick(ctx: Context) -> str:
+    """Perpetual; every fifth generation of its key ends the chain, which follows with a short run."""
+    with _told(ctx, "tick"):
+        await asyncio.sleep(0.1)  # body:
+        if ctx.generation % 5 == 0:
+            ctx.reschedule(delay=0.0, call=noop.call())
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def parent(ctx: Context, children: int) -> str:
+    """Spawns children under keys that name this very attempt."""
+    with _told(ctx, "parent") as spawned:
+        for number in range(children):
+            key = f"child-{ctx.run_id}-{ctx.attempt}-{number}"
+            ctx.spawn(nap.call(0.05) if number % 2 else flaky.call(), key=key)
+            spawned.append(key)
+        await asyncio.sleep(0.05)  # body:
+        if _chance(ctx, 4):
+            raise RuntimeError("this attempt fails: its children must not be")
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def drowsy(ctx: Context) -> str:
+    with _told(ctx, "drowsy"):
+        await asyncio.sleep(0.02)  # body:
+        if ctx.attempt < 3:
+            raise Snooze(0.3)
+        return _tag(ctx)
+
+
+@app.actor(retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
+async def stubborn(ctx: Context) -> str:
+    """Its first two attempts go on for two seconds whatever they are told."""
+    with _told(ctx, "stubborn"):
+        until = time.monotonic() + (2.0 if ctx.attempt < 3 else 0.0)
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(0.05)  # body:
+            except asyncio.CancelledError:
+                continue
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def again(ctx: Context) -> str:
+    """Asks for a successor, but for every fourth generation of its key."""
+    with _told(ctx, "again"):
+        await asyncio.sleep(0.05)  # body:
+        if ctx.generation % 4:
+            ctx.reschedule(delay=0.2)
+        return _tag(ctx)

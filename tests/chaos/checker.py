@@ -1,0 +1,114 @@
+"""The checker: from what a run left behind to every invariant that did not hold. Pure; it sees evidence and nothing else.
+
+``check`` finds nothing in a run that kept DESIGN section 6; ``test_checker`` shows that it finds each violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.chaos.check_bodies import Known, check_bodies
+from tests.chaos.check_records import OVER, check_records
+from tests.chaos.evidence import AskLine, Evidence, Violation
+
+_SAME_CLOCK_SECONDS = 0.02
+
+
+def check(evidence: Evidence) -> list[Violation]:
+    """Every violation, sorted."""
+    known = Known(evidence)
+    found = [
+        *check_records(evidence),
+        *check_bodies(known),
+        *_check_asks(known),
+        *_check_end(known),
+        *_check_counts(known),
+    ]
+    return sorted(found)
+
+
+# -- what producers were told ----------------------------------------------------------------------------------------
+
+
+def _check_asks(known: Known) -> Iterator[Violation]:
+    for ask in known.evidence.asks:
+        if ask.told.startswith(("error", "the value")):
+            yield Violation("told", ask.key, f"{ask.ask}: {ask.told}")
+        elif ask.ask in {"submit", "replace"} and ask.told in {"accepted", "kept"}:
+            yield from _accepted(known, ask)
+        elif ask.ask == "cancel" and ask.told in {"cancelled", "stopping"}:
+            yield from _cancelled(known, ask)
+        elif ask.ask == "result" and ask.told in OVER:
+            yield from _result(known, ask)
+
+
+def _accepted(known: Known, ask: AskLine) -> Iterator[Violation]:
+    run = known.runs.get(ask.run_id)
+    if run is None:
+        if not known.evidence.missing and ask.run_id not in known.outcomes:
+            yield Violation("nothing lost", ask.key, f"{ask.told} run {ask.run_id} is in no revision of the record")
+    elif (run.key, run.generation) != (ask.key, ask.generation):
+        yield Violation(
+            "told", ask.key, f"told generation {ask.generation} of {ask.run_id}, which is {run.generation} of {run.key}"
+        )
+
+
+def _cancelled(known: Known, ask: AskLine) -> Iterator[Violation]:
+    """``at`` of an outcome is taken before its write: one that is later than the answer was stored after the cancel."""
+    outcome = known.outcomes.get(ask.run_id)
+    if outcome is None or outcome[0].phase == "cancelled":
+        return
+    last = outcome[0]
+    if last.at > ask.wall + _SAME_CLOCK_SECONDS or (ask.told == "cancelled" and last.at > ask.asked):
+        yield Violation(
+            "cancelled stays",
+            ask.key,
+            f"{ask.run_id} was {ask.told} at {ask.wall:.3f} and {last.phase} at {last.at:.3f} by attempt {last.attempt}",
+        )
+
+
+def _result(known: Known, ask: AskLine) -> Iterator[Violation]:
+    outcome = known.outcomes.get(ask.run_id)
+    if outcome is not None and outcome[0].phase != ask.told:
+        yield Violation("told", ask.key, f"the result of {ask.run_id} was told as {ask.told}, it is {outcome[0].phase}")
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _check_end(known: Known) -> Iterator[Violation]:
+    evidence = known.evidence
+    for key, record in evidence.records.items():
+        if record.phase not in OVER:
+            yield Violation("every run ends", key, f"{record.run_id} is still {record.phase}, attempt {record.attempt}")
+        elif record.previous or record.outbox or record.seen:
+            yield Violation("every run ends", key, f"{record.run_id} is {record.phase} but still owes something")
+    for key, revisions in evidence.by_key().items():
+        newest = revisions[-1]
+        if key not in evidence.records and not newest.gone and not (newest.phase in OVER or evidence.missing):
+            yield Violation("nothing lost", key, f"the record is gone; it was {newest.phase} at revision {newest.seq}")
+    for subject in evidence.work_left:
+        yield Violation("no work left", subject, "still stored in the work stream")
+    for session in evidence.sessions:
+        if session.closed is None and session.pid not in evidence.alive:
+            yield Violation("sessions close", session.id, f"still open, and process {session.pid} is dead")
+
+
+# -- counters --------------------------------------------------------------------------------------------------------
+
+
+def _check_counts(known: Known) -> Iterator[Violation]:
+    counts = known.evidence.counts
+    ended_cancelled = sum(1 for last, _ in known.outcomes.values() if last.phase == "cancelled")
+    told = sum(counts.cancelled.values())
+    if told > ended_cancelled and not known.evidence.missing:
+        yield Violation("counted once", "", f"{told} runs counted as cancelled ({counts.cancelled}), {ended_cancelled} were")
+    own = {(last.run_id, last.attempt) for last, _ in known.outcomes.values() if last.session}
+    void = {(b.start.run_id, b.start.attempt) for b in known.bodies} - own
+    tails = sum(number for where, number in counts.superseded.items() if where != "head")
+    if tails > len(void):
+        yield Violation("counted once", "", f"{tails} outcomes counted as superseded, {len(void)} bodies have none")
+    without = sum(1 for run_id in known.runs if run_id not in known.outcomes)
+    heads = counts.superseded.get("head", 0)
+    if heads > without and not known.evidence.missing:
+        yield Violation("counted once", "", f"{heads} runs counted as superseded before they ran, {without} have no outcome")

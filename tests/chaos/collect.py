@@ -1,0 +1,170 @@
+"""What is left on the server at the end, read into evidence: records, revisions, sessions, work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.core.errors import TenureError, Unavailable
+from tenure.core.records import TERMINAL, decode, read_state
+from tenure.core.sessions import decode_session
+from tenure.core.subjects import decode_key
+from tenure.nats.acks import parse_ack
+from tenure.nats.connection import ApiError, Lost, NotSent
+from tenure.nats.scan import Header
+from tenure.stores import Stores
+from tests.chaos.actors import app
+from tests.chaos.evidence import Revision, SessionSeen, revision_of
+
+HISTORY = f"CHAOS_{app.namespace}_HISTORY"
+_PAGE = 500
+_LOOK_SECONDS = 0.3
+
+
+async def set_up(stores: Stores) -> None:
+    """Make the stream that keeps every revision: it sources the runs bucket, so nothing of Tenure knows of it."""
+    source = {"name": stores.names.runs_stream, "filter_subject": stores.names.runs_prefix + ">"}
+    await _api(
+        stores,
+        f"STREAM.CREATE.{HISTORY}",
+        {"name": HISTORY, "sources": [source], "storage": "file", "num_replicas": app.config.replicas},
+    )
+
+
+async def owing(stores: Stores) -> dict[str, str]:
+    """Every key that is not at rest, and every message in the work stream: what it is."""
+    found: dict[str, str] = {}
+
+    def on_header(header: Header) -> None:
+        state = read_state(header.state)
+        if state is None or state.phase not in TERMINAL or state.flags:
+            found[header.key] = header.state
+
+    await stores.runs.scan(on_header, _PAGE)
+    return found | {subject: "stored" for subject in await work_left(stores)}
+
+
+async def wait_until_quiet(stores: Stores, seconds: float, still_well: Callable[[], None]) -> dict[str, str]:
+    """Wait until nothing is owed any more; what is still owed after so many seconds."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    left: dict[str, str] = {"": "the server was never read"}
+    while True:
+        still_well()
+        try:
+            left = await owing(stores)
+        except TenureError as error:
+            left = {"": f"the server cannot be read: {error}"}
+        if not left or loop.time() > until:
+            return left
+        await asyncio.sleep(_LOOK_SECONDS)  # paused: between two looks
+
+
+async def work_left(stores: Stores) -> list[str]:
+    """Subjects of what is stored in the work stream."""
+    info = await _api(stores, f"STREAM.INFO.{stores.names.work_stream}", {"subjects_filter": ">"})
+    return sorted(info["state"].get("subjects") or ())
+
+
+async def records(stores: Stores) -> dict[str, Revision]:
+    """Every record that is stored."""
+    names = stores.names
+    found = {}
+    async for msg, seq, _ in _messages(stores, names.runs_stream, "last_per_subject"):
+        if not _is_mark(msg):
+            key = decode_key(msg.subject[len(names.runs_prefix) :])
+            found[key] = revision_of(decode(msg.data), key=key, seq=seq, before=-1)
+    return found
+
+
+async def sessions(stores: Stores) -> list[SessionSeen]:
+    """Every session's entry."""
+    found = []
+    async for msg, _, at in _messages(
+        stores, stores.names.sessions_stream, "last_per_subject", stores.names.session("*")
+    ):
+        session = decode_session(msg.data)
+        found.append(
+            SessionSeen(id=session.id, kind=session.kind, pid=session.pid, closed=session.closed, stored_at=at)
+        )
+    return found
+
+
+async def revisions(stores: Stores, seen: dict[int, Revision]) -> tuple[list[Revision], int]:
+    """Every revision: those ``seen`` as events and those that only the history has; and how many neither has."""
+    names = stores.names
+    info = await _api(stores, f"STREAM.INFO.{names.runs_stream}", {})
+    last = int(info["state"]["last_seq"])
+    for _ in range(100):
+        history = await _api(stores, f"STREAM.INFO.{HISTORY}", {})
+        if all(source["lag"] == 0 for source in history["sources"]):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)  # paused: between two looks
+    async for msg, _, _ in _messages(stores, HISTORY, "all"):
+        headers = msg.headers or {}
+        seq = int(headers["Nats-Stream-Source"].split(" ")[1])
+        if seq in seen:
+            continue
+        before = -1 if _is_mark(msg) else int(headers.get("Nats-Expected-Last-Subject-Sequence", "-1"))
+        key = decode_key(msg.subject[len(names.runs_prefix) :])
+        seen[seq] = revision_of(None if _is_mark(msg) else decode(msg.data), key=key, seq=seq, before=before)
+    return [seen[seq] for seq in sorted(seen)], last - len(seen)
+
+
+async def _messages(
+    stores: Stores, stream: str, deliver: str, subject: str = ">"
+) -> AsyncIterator[tuple[Msg, int, float]]:
+    """Every message of a stream with its sequence and when it was stored."""
+    conn = stores.conn
+    inbox = conn.new_inbox()
+    name = "c" + inbox.rpartition(".")[2]
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def received(msg: Msg) -> None:
+        arrived.put_nowait(msg)
+
+    config = {
+        "name": name,
+        "ack_policy": "none",
+        "deliver_policy": deliver,
+        "filter_subject": subject,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+    }
+    subscription = await conn.subscribe(inbox, received)
+    try:
+        await _api(stores, f"CONSUMER.CREATE.{stream}.{name}.{subject}", {"stream_name": stream, "config": config})
+        more = True
+        while more:
+            pull = msgspec.json.encode({"batch": _PAGE, "no_wait": True})
+            await conn.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", pull, reply=inbox)
+            for _ in range(_PAGE):
+                async with asyncio.timeout(10.0):
+                    msg = await arrived.get()
+                ack = parse_ack(msg.reply)
+                if ack is None:
+                    more = False
+                    break
+                yield msg, ack.stream_sequence, ack.stored_at
+    finally:
+        await conn.unsubscribe(subscription)
+
+
+def _is_mark(msg: Msg) -> bool:
+    headers = msg.headers or {}
+    return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+
+
+async def _api(stores: Stores, call: str, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = await stores.conn.api(call, body, timeout=10.0)
+    except (NotSent, Lost) as error:
+        raise Unavailable(f"{call}: {error}") from error
+    if isinstance(answer, ApiError):
+        raise Unavailable(f"{call}: {answer.description}")
+    return answer

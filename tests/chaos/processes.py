@@ -1,0 +1,114 @@
+"""Real processes that a chaos run starts: none outlives the run, whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.chaos.evidence import Death
+from tests.chaos.journal import steady
+
+# 1 is PR_SET_PDEATHSIG: the kernel kills the child when the thread that started it ends. It survives `ip netns exec`.
+_ENDS_WITH_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Child:
+    """A process that can be ended and started again. Its output is appended to ``<folder>/<name>.log``."""
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        folder: Path,
+        *,
+        env: dict[str, str] | None = None,
+        netns: str = "",
+    ) -> None:
+        self.name = name
+        self.role = name.rstrip("0123456789")
+        self.netns = netns
+        self.command = command
+        self.log = folder / f"{name}.log"
+        self.deaths: list[Death] = []
+        self.suspended = False
+        self._env = os.environ | (env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        if self.running:
+            return
+        inside = ["ip", "netns", "exec", self.netns] if self.netns else []
+        command = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid()), *inside, *self.command]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._env, start_new_session=True
+            )
+        self.suspended = False
+
+    def suspend(self) -> None:
+        self._signal(signal.SIGSTOP)
+        self.suspended = True
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.suspended = False
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.end("kill", 0.0)
+
+    def term(self, seconds: float) -> None:
+        """SIGTERM, and SIGKILL after so many seconds."""
+        self.end("term", seconds)
+
+    def end(self, how: str, seconds: float) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        killed_at = steady()
+        if how == "term" and process.poll() is None:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                how = "kill"
+                killed_at = steady()
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        self.deaths.append(
+            Death(pid=process.pid, role=self.role, how=how, killed_at=killed_at, at=steady(), wall=time.time())
+        )
+
+    def said(self, word: str) -> bool:
+        """Whether its log holds a word."""
+        return self.log.exists() and word.encode() in self.log.read_bytes()
+
+    def ended_by_itself(self) -> int | None:
+        """Its exit code, None while it runs or was ended by us."""
+        return self._process.poll() if self._process is not None else None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)

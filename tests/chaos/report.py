@@ -1,0 +1,81 @@
+"""What a run amounts to, for people: a table of figures, and the violations."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.check_bodies import Known
+from tests.chaos.evidence import BodyLine, Evidence, Fault, Violation
+
+
+def takeovers(evidence: Evidence, faults: list[Fault]) -> tuple[list[float], list[float]]:
+    """Seconds from the kill of a worker to the next start of each run whose body it had.
+
+    All of them, and those during which the servers were left alone.
+    """
+    known = Known(evidence)
+    starts: dict[str, list[BodyLine]] = defaultdict(list)
+    for body in known.bodies:
+        starts[body.start.run_id].append(body.start)
+    killed = {d.pid: d.killed_at for d in evidence.deaths if d.how == "kill" and d.role == "worker"}
+    troubled = [(fault.at, fault.until) for fault in faults if fault.target == "server"]
+    everyone, undisturbed = [], []
+    for body in known.bodies:
+        at = killed.get(body.start.pid)
+        if at is None or body.end is not None:
+            continue
+        after = [start.at for start in starts[body.start.run_id] if start.attempt == body.start.attempt + 1]
+        if after:
+            everyone.append(after[0] - at)
+            if not any(begun < after[0] and at < over for begun, over in troubled):
+                undisturbed.append(after[0] - at)
+    return sorted(everyone), sorted(undisturbed)
+
+
+def spread(values: list[float]) -> str:
+    """Number, median, 99th percentile and maximum."""
+    if not values:
+        return "none"
+    p99 = values[min(len(values) - 1, int(len(values) * 0.99))]
+    return f"{len(values)}: median {statistics.median(values):.2f} s, p99 {p99:.2f} s, max {values[-1]:.2f} s"
+
+
+def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: list[Violation]) -> Table:
+    """The figures of a run."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    kinds = Counter(f"{fault.target.rstrip('0123456789')} {fault.kind}".replace("server server", "server") for fault in faults)
+    outcomes = Counter(r.last.phase for r in {r.last.run_id: r for r in evidence.revisions if r.last}.values() if r.last)
+    asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in evidence.asks)
+    everyone, undisturbed = takeovers(evidence, faults)
+    rows = {
+        "faults": _counted(kinds),
+        "keys": str(len({r.key for r in evidence.revisions})),
+        "runs": str(len({r.run_id for r in evidence.revisions if r.run_id})),
+        "revisions": f"{len(evidence.revisions)} seen, {evidence.missing} seen by nobody",
+        "bodies": str(sum(1 for line in evidence.bodies if line.what == "start")),
+        "asks": _counted(asks),
+        "outcomes": _counted(outcomes),
+        "superseded": _counted(Counter(evidence.counts.superseded)),
+        "takeovers": spread(everyone),
+        "  servers left alone": spread(undisturbed),
+        "violations": f"{len(violations)}  {_counted(Counter(v.invariant for v in violations))}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def show(table: Table, violations: list[Violation], most: int = 40) -> None:
+    """Print the table, and the violations if there are any."""
+    console = Console(width=140)
+    console.print(table)
+    for violation in violations[:most]:
+        console.print(f"{violation.invariant}: {violation.key}: {violation.what}", markup=False, highlight=False)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in counts.most_common()) or "none"

@@ -1,0 +1,245 @@
+"""One chaos run: servers, processes, a nemesis for so many seconds, then peace, and the evidence of it all.
+
+A run that fails keeps its folder. Whatever ends this process ends everything that it started.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
+
+from tenure.loops import run_loop
+from tenure.stores import Stores
+from tests.chaos import collect
+from tests.chaos.actors import app
+from tests.chaos.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
+from tests.chaos.journal import read, steady
+from tests.chaos.nemesis import TTL_SECONDS, Nemesis
+from tests.chaos.network import Network
+from tests.chaos.processes import Child
+from tests.chaos.servers import Servers
+
+_LOOK_SECONDS = 0.05
+_COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What a run is asked for. ``quiet_seconds``: how long everything may take to come to rest."""
+
+    seconds: float
+    seed: int
+    folder: Path
+    servers: int = 1
+    own_network: bool = False
+    workers: int = 3
+    supervisors: int = 2
+    producers: int = 2
+    rate: float = 60.0
+    keys: int = 20_000
+    quiet_seconds: float = 60.0
+
+
+class Chaos:
+    """A run. Use it as a context manager: ``go`` once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self._counts: dict[int, dict[tuple[str, str], float]] = {}
+        self._metrics: dict[str, str] = {}
+        self.faults: list[Fault] = []
+
+    def __enter__(self) -> Chaos:
+        asked = self._settings
+        self._logs = asked.folder / "logs"
+        self._logs.mkdir(parents=True)
+        try:
+            network = self._stack.enter_context(Network()) if asked.own_network else None
+            self._servers = Servers(asked.folder, asked.servers, network)
+            self._stack.callback(self._servers.stop)
+            self._recorder = self._child("recorder", "-m", "tests.chaos.recorder")
+            self._children = list(self._make_children())
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stack.close()
+
+    def go(self) -> Evidence:
+        """Do it all and return the evidence."""
+        self._servers.start()
+        run_loop(self._set_up())
+        self._recorder.start()
+        self._wait(lambda: self._recorder.said("recording"), "the recorder listens")
+        for child in self._children:
+            child.start()
+        self._wait(lambda: all(c.said(".ready") for c in self._children if c.role != "producer"), "all are ready")
+        nemesis = Nemesis(self._settings.seed, self._servers, self._children, app.namespace, self._scrape)
+        self.faults = nemesis.faults
+        until = steady() + self._settings.seconds
+        while steady() < until:
+            nemesis.step()
+            self._still_well()
+            time.sleep(_LOOK_SECONDS)  # paused: between two steps
+        nemesis.rest()
+        return self._peace()
+
+    def _peace(self) -> Evidence:
+        for producer in (c for c in self._children if c.role == "producer"):
+            producer.term(20.0)
+        for child in self._children:
+            if child.role != "producer":
+                child.start()
+        self._servers.wait_healthy()
+        return run_loop(self._collect())
+
+    async def _set_up(self) -> None:
+        stores = await self._stores()
+        try:
+            await collect.set_up(stores)
+        finally:
+            await stores.close()
+
+    async def _stores(self) -> Stores:
+        return await Stores.open(self._servers.url, app.names, app.config, name="chaos")
+
+    async def _collect(self) -> Evidence:
+        stores = await self._stores()
+        try:
+            left = await collect.wait_until_quiet(stores, self._settings.quiet_seconds, self._still_well)
+            alive = {c.pid for c in self._children if c.running}
+            sessions = await collect.sessions(stores)
+            until = steady() + 4 * TTL_SECONDS
+            while any(s.closed is None and s.pid not in alive for s in sessions) and steady() < until:
+                time.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
+                sessions = await collect.sessions(stores)
+            for child in self._children:
+                self._scrape(child)
+            records = await collect.records(stores)
+            self._recorder.term(5.0)
+            events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
+            revisions, missing = await collect.revisions(stores, events)
+            return Evidence(
+                bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
+                asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
+                revisions=revisions,
+                records=records,
+                sessions=sessions,
+                deaths=[death for child in self._children for death in child.deaths],
+                alive=alive,
+                counts=self._summed(),
+                missing=missing,
+                work_left=await collect.work_left(stores),
+                quiet=not left,
+                ended_at=steady(),
+            )
+        finally:
+            await stores.close()
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def _make_children(self) -> Iterable[Child]:
+        asked = self._settings
+        for number in range(asked.workers):
+            yield self._service(f"worker{number}", "worker", "--concurrency", "50")
+        for number in range(asked.supervisors):
+            yield self._service(f"supervisor{number}", "supervisor")
+        for number in range(asked.producers):
+            rate = str(asked.rate / asked.producers)
+            yield self._child(
+                f"producer{number}", "-m", "tests.chaos.producer", str(asked.seed + number), rate, str(asked.keys)
+            )
+
+    def _service(self, name: str, command: str, *options: str) -> Child:
+        port = "9100" if self._servers.network else str(_free_port())
+        child = self._child(
+            name, "-m", "tenure.cli", command, "tests.chaos.actors:app", "--log-json", *options,
+            "--metrics-port", port, "--metrics-host", "0.0.0.0",
+        )  # fmt: skip
+        self._metrics[name] = f"http://{self._addresses.get(name, '127.0.0.1')}:{port}/metrics"
+        return child
+
+    _addresses: dict[str, str] = {}  # noqa: RUF012  (filled before each use)
+
+    def _child(self, name: str, *arguments: str) -> Child:
+        network = self._servers.network
+        space = ""
+        if network is not None and name != "recorder":
+            space, self._addresses[name] = network.add(name)
+        child = Child(
+            name,
+            [sys.executable, *arguments],
+            self._logs,
+            env={
+                "CHAOS_FOLDER": str(self._logs),
+                "TENURE_NATS_URL": self._servers.url,
+                "PYTHONPATH": os.pathsep.join(sys.path[:1] + [os.environ.get("PYTHONPATH", "")]),
+            },
+            netns=space,
+        )
+        self._stack.callback(child.end, "kill", 0.0)
+        return child
+
+    def _still_well(self) -> None:
+        """A process that ends by itself is a fault of ours; it is started again as a platform would, and told of."""
+        for child in [*self._children, self._recorder]:
+            code = child.ended_by_itself()
+            if code is not None:
+                raise AssertionError(f"{child.name} has ended by itself with {code}: see {child.log}")
+
+    def _wait(self, ready: object, what: str) -> None:
+        until = steady() + 30.0
+        while not ready():  # type: ignore[operator]  # a callable
+            if steady() > until:
+                raise AssertionError(f"waited in vain: {what}; see {self._logs}")
+            time.sleep(_LOOK_SECONDS)  # paused: between two looks
+
+    # -- metrics -----------------------------------------------------------------------------------------------------
+
+    def _scrape(self, child: Child) -> None:
+        """The counters of a process that is about to be ended. A frozen or cut off one tells nothing: then they are fewer."""
+        url = self._metrics.get(child.name)
+        if url is None or child.suspended or not child.running:
+            return
+        try:
+            with urllib.request.urlopen(url, timeout=1.0) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return
+        counts: Counter[tuple[str, str]] = Counter()
+        for family in text_string_to_metric_families(text):
+            label = _COUNTED.get(family.name)
+            for sample in family.samples:
+                if label is not None and sample.name.endswith("_total"):
+                    counts[family.name, sample.labels[label]] += int(sample.value)
+        self._counts[child.pid] = dict(counts)
+
+    def _summed(self) -> Counts:
+        total: Counter[tuple[str, str]] = Counter()
+        for counts in self._counts.values():
+            total.update(counts)  # type: ignore[arg-type]  # whole numbers
+
+        def of(family: str) -> dict[str, int]:
+            return {label: number for (name, label), number in total.items() if name == family}
+
+        return Counts(
+            superseded=of("tenure_superseded"), cancelled=of("tenure_cancelled"), outcomes=of("tenure_outcomes")
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
