@@ -44,6 +44,7 @@ class Child:
         self.suspended = False
         self._env = os.environ | (env or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -59,6 +60,7 @@ class Child:
         inside = ["ip", "netns", "exec", self.netns] if self.netns else []
         command = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid()), *inside, *self.command]
         with self.log.open("ab") as output:
+            self._log_start = output.tell()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._env, start_new_session=True
             )
@@ -101,8 +103,10 @@ class Child:
         )
 
     def said(self, word: str) -> bool:
-        """Whether its log holds a word."""
-        return self.log.exists() and word.encode() in self.log.read_bytes()
+        """Whether its log holds a word since its last start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return word.encode() in log.read()
 
     def ended_by_itself(self) -> int | None:
         """Its exit code, None while it runs or was ended by us."""

@@ -38,8 +38,10 @@ class Producer:
 
     async def ask(self) -> None:
         """One thing, chosen by chance."""
-        key = f"k{self._chance.randrange(min(_HOT, self._keys) if self._chance.random() < 0.5 else self._keys)}"
         dice = self._chance.random()
+        # what ends or replaces is mostly asked of keys that are likely to live
+        hot = self._chance.random() < (0.5 if dice < 0.55 else 0.8)
+        key = f"k{self._chance.randrange(min(_HOT, self._keys) if hot else self._keys)}"
         if dice < 0.55:
             await self._submit(key)
         elif dice < 0.75:

@@ -30,6 +30,8 @@ from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
 
 _LOOK_SECONDS = 0.05
+_UNAVAILABLE = 3
+"""Exit code of a command that found no server."""
 _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
 
 
@@ -193,11 +195,19 @@ class Chaos:
         return child
 
     def _still_well(self) -> None:
-        """A process that ends by itself is a fault of ours; it is started again as a platform would, and told of."""
+        """A service that finds no server at its start gives up, and is started again as a platform would.
+
+        One that has run and ends by itself is a fault.
+        """
         for child in [*self._children, self._recorder]:
             code = child.ended_by_itself()
-            if code is not None:
+            if code is None:
+                continue
+            if code != _UNAVAILABLE or child.said(".ready"):
                 raise AssertionError(f"{child.name} has ended by itself with {code}: see {child.log}")
+            child.end("kill", 0.0)
+            child.start()
+            self.faults.append(Fault(kind="gave up at its start", target=child.name, at=steady(), until=steady()))
 
     def _wait(self, ready: object, what: str) -> None:
         until = steady() + 30.0
