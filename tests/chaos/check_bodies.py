@@ -191,6 +191,17 @@ def _excused(known: Known, older: BodyLine, newer: BodyLine) -> bool:
     start = newer.wall + _SAME_CLOCK_SECONDS
     closed = known.closed_at.get(older.session, math.inf)
     deadline = known.told.get((older.session, older.run_id, older.attempt), math.inf)
-    return min(closed, deadline) <= start
+    return min(closed, deadline) <= start or not _all_seen(known, older.fence, newer.fence)
+
+
+def _all_seen(known: Known, first: int, last: int) -> bool:
+    """Whether every revision of the key from one claim to the other was seen: one that was not may hold the excuse."""
+    seq = last
+    while seq > first:
+        revision = known.by_seq.get(seq)
+        if revision is None:
+            return False
+        seq = revision.before
+    return seq == first
 
 
