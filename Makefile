@@ -8,9 +8,14 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?= -n 2
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+# `make chaos SECONDS=600 SEED=7 SERVERS=3`: without a seed one is drawn and printed.
+SECONDS ?= 600
+SEED ?=
+SERVERS ?= 1
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format types bench clean
+.PHONY: venv demo test lint format types chaos bench clean
 
 venv: $(STAMP)
 
@@ -35,6 +40,9 @@ format: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/tenure bench $(BENCH_ARGS)

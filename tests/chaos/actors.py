@@ -46,7 +46,9 @@ def _journal(_pid: int) -> Journal:
     return Journal(Path(os.environ["CHAOS_FOLDER"]), "bodies")
 
 
-def _line(ctx: Context, actor: str, what: Literal["start", "end"], how: str = "", spawned: tuple[str, ...] = ()) -> None:
+def _line(
+    ctx: Context, actor: str, what: Literal["start", "end"], how: str = "", spawned: tuple[str, ...] = ()
+) -> None:
     _journal(os.getpid()).write(
         BodyLine(
             at=steady(),
@@ -127,7 +129,7 @@ def thread(ctx: Context, seconds: float) -> str:
 async def block(ctx: Context, seconds: float) -> str:
     """Blocks the whole event loop of its worker."""
     with _told(ctx, "block"):
-        time.sleep(seconds)  # body:
+        time.sleep(seconds)  # noqa: ASYNC251  # body: (blocking the loop is what this body is for)
         return _tag(ctx)
 
 

@@ -203,5 +203,3 @@ def _all_seen(known: Known, first: int, last: int) -> bool:
             return False
         seq = revision.before
     return seq == first
-
-

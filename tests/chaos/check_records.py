@@ -18,7 +18,9 @@ def check_records(evidence: Evidence) -> Iterator[Violation]:
             yield from _never_back(key, life)
         for before, after in pairwise(revisions):
             if after.before == before.seq and not before.gone and not after.gone:
-                yield from (Violation(name, key, f"{what} at revision {after.seq}") for name, what in step(before, after))
+                yield from (
+                    Violation(name, key, f"{what} at revision {after.seq}") for name, what in step(before, after)
+                )
         yield from _one_outcome(key, revisions)
         yield from _no_run_returns(key, revisions)
 
@@ -100,10 +102,16 @@ def _new_outcome(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
         yield "one outcome", "the outcome of the key was dropped"
         return
     if last.run_id != a.run_id or a.phase in OVER:
-        yield "no late outcome", f"{last.phase} of {last.run_id} attempt {last.attempt} over {a.run_id}, which was {a.phase}"
+        yield (
+            "no late outcome",
+            f"{last.phase} of {last.run_id} attempt {last.attempt} over {a.run_id}, which was {a.phase}",
+        )
         return
     if last.session and (a.holder is None or (last.session, last.run_id, last.attempt) != _of(a)):
-        yield "no late outcome", f"{last.phase} by attempt {last.attempt} under {last.session}, which does not hold the run"
+        yield (
+            "no late outcome",
+            f"{last.phase} by attempt {last.attempt} under {last.session}, which does not hold the run",
+        )
     if last.phase == "succeeded" and not last.session:
         yield "no late outcome", f"{last.run_id} succeeded by nobody"
     if a.phase == "stopping" and last.phase != "cancelled":

@@ -102,7 +102,9 @@ def _check_counts(known: Known) -> Iterator[Violation]:
     ended_cancelled = sum(1 for last, _ in known.outcomes.values() if last.phase == "cancelled")
     told = sum(counts.cancelled.values())
     if told > ended_cancelled and not known.evidence.missing:
-        yield Violation("counted once", "", f"{told} runs counted as cancelled ({counts.cancelled}), {ended_cancelled} were")
+        yield Violation(
+            "counted once", "", f"{told} runs counted as cancelled ({counts.cancelled}), {ended_cancelled} were"
+        )
     own = {(last.run_id, last.attempt) for last, _ in known.outcomes.values() if last.session}
     void = {(b.start.run_id, b.start.attempt) for b in known.bodies} - own
     tails = sum(number for where, number in counts.superseded.items() if where != "head")
@@ -111,4 +113,6 @@ def _check_counts(known: Known) -> Iterator[Violation]:
     without = sum(1 for run_id in known.runs if run_id not in known.outcomes)
     heads = counts.superseded.get("head", 0)
     if heads > without and not known.evidence.missing:
-        yield Violation("counted once", "", f"{heads} runs counted as superseded before they ran, {without} have no outcome")
+        yield Violation(
+            "counted once", "", f"{heads} runs counted as superseded before they ran, {without} have no outcome"
+        )

@@ -45,7 +45,7 @@ async def owing(stores: Stores) -> dict[str, str]:
             found[header.key] = header.state
 
     await stores.runs.scan(on_header, _PAGE)
-    return found | {subject: "stored" for subject in await work_left(stores)}
+    return found | dict.fromkeys(await work_left(stores), "stored")
 
 
 async def wait_until_quiet(stores: Stores, seconds: float, still_well: Callable[[], None]) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Nemesis:
 
     def _harm(self) -> None:
         server_free = not any(target.startswith("server") for _, target, _, _ in self._cures)
-        if server_free and self._chance.random() < 0.2:
+        if server_free and self._chance.random() < 0.3:
             self._harm_servers()
         else:
             self._harm_child()

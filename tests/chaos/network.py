@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Self
 
 _PREFIX = "tchaos"
 
@@ -42,8 +43,19 @@ class Network:
         self._members: dict[str, int] = {}
         self._link = f"tc{os.getpid()}"[:15]
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         _remove_left_overs()
+        try:
+            self._make()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._remove()
+
+    def _make(self) -> None:
         _ip("netns", "add", self._hub)
         _ip("-n", self._hub, "link", "add", "br0", "type", "bridge")
         _ip("-n", self._hub, "link", "set", "br0", "up")
@@ -51,9 +63,8 @@ class Network:
         _ip("-n", self._hub, "link", "set", "v0", "master", "br0", "up")
         _ip("addr", "add", f"{self._net}.254/24", "dev", self._link)
         _ip("link", "set", self._link, "up")
-        return self
 
-    def __exit__(self, *_exc: object) -> None:
+    def _remove(self) -> None:
         for name in [*self._members, "hub"]:
             subprocess.run(["ip", "netns", "del", f"{self._base}-{name}"], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", self._link], check=False, capture_output=True)

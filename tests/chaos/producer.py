@@ -12,6 +12,8 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +60,21 @@ class Producer:
 
     def _call(self) -> Call[Any]:
         chance = self._chance
-        kind = chance.choices(range(11), weights=(20, 20, 12, 2, 12, 6, 6, 8, 6, 5, 6))[0]
         seconds = round(0.2 + 2.8 * chance.random() ** 3, 3)
-        calls = (
-            lambda: noop.call(),
-            lambda: nap.call(seconds),
-            lambda: thread.call(seconds / 2),
-            lambda: block.call(seconds / 10),
-            lambda: flaky.call(),
-            lambda: doomed.call(),
-            lambda: tick.call(),
-            lambda: parent.call(chance.randrange(1, 4)),
-            lambda: drowsy.call(),
-            lambda: stubborn.call(),
-            lambda: again.call(),
-        )
-        return calls[kind]()
+        calls: list[tuple[int, Callable[[], Call[Any]]]] = [
+            (20, noop.call),
+            (20, partial(nap.call, seconds)),
+            (12, partial(thread.call, seconds / 2)),
+            (2, partial(block.call, seconds / 10)),
+            (12, flaky.call),
+            (6, doomed.call),
+            (6, tick.call),
+            (8, partial(parent.call, chance.randrange(1, 4))),
+            (6, drowsy.call),
+            (5, stubborn.call),
+            (6, again.call),
+        ]
+        return chance.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]()
 
     def _delay(self) -> float | None:
         return self._chance.choice((None, None, None, 0.5, 1.0, 3.0)) if self._chance.random() < 0.3 else None

@@ -28,8 +28,9 @@ def takeovers(evidence: Evidence, faults: list[Fault]) -> tuple[list[float], lis
         at = killed.get(body.start.pid)
         if at is None or body.end is not None:
             continue
+        # a void body (frozen and fenced before the kill) has its successor already
         after = [start.at for start in starts[body.start.run_id] if start.attempt == body.start.attempt + 1]
-        if after:
+        if after and after[0] > at:
             everyone.append(after[0] - at)
             if not any(begun < after[0] and at < over for begun, over in troubled):
                 undisturbed.append(after[0] - at)
@@ -47,8 +48,12 @@ def spread(values: list[float]) -> str:
 def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: list[Violation]) -> Table:
     """The figures of a run."""
     table = Table(title=title, show_header=False, title_justify="left")
-    kinds = Counter(f"{fault.target.rstrip('0123456789')} {fault.kind}".replace("server server", "server") for fault in faults)
-    outcomes = Counter(r.last.phase for r in {r.last.run_id: r for r in evidence.revisions if r.last}.values() if r.last)
+    kinds = Counter(
+        f"{fault.target.rstrip('0123456789')} {fault.kind}".replace("server server", "server") for fault in faults
+    )
+    outcomes = Counter(
+        r.last.phase for r in {r.last.run_id: r for r in evidence.revisions if r.last}.values() if r.last
+    )
     asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in evidence.asks)
     everyone, undisturbed = takeovers(evidence, faults)
     rows = {

@@ -5,15 +5,17 @@ A run that fails keeps its folder. Whatever ends this process ends everything th
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,14 +26,17 @@ from tests.chaos import collect
 from tests.chaos.actors import app
 from tests.chaos.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
 from tests.chaos.journal import read, steady
-from tests.chaos.nemesis import TTL_SECONDS, Nemesis
+from tests.chaos.nemesis import Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
 
+_ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05
 _UNAVAILABLE = 3
 """Exit code of a command that found no server."""
+_CLOSING_SECONDS = 40.0
+"""In which supervisors must have closed every dead session (its ttl is longer where it has to outlive an election)."""
 _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
 
 
@@ -57,11 +62,11 @@ class Chaos:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stack = ExitStack()
-        self._counts: dict[int, dict[tuple[str, str], float]] = {}
+        self._counts: dict[int, dict[tuple[str, str], int]] = {}
         self._metrics: dict[str, str] = {}
         self.faults: list[Fault] = []
 
-    def __enter__(self) -> Chaos:
+    def __enter__(self) -> Self:
         asked = self._settings
         self._logs = asked.folder / "logs"
         self._logs.mkdir(parents=True)
@@ -69,7 +74,7 @@ class Chaos:
             network = self._stack.enter_context(Network()) if asked.own_network else None
             self._servers = Servers(asked.folder, asked.servers, network)
             self._stack.callback(self._servers.stop)
-            self._recorder = self._child("recorder", "-m", "tests.chaos.recorder")
+            self._recorder = self._child("recorder", "", "-m", "tests.chaos.recorder")
             self._children = list(self._make_children())
         except BaseException:
             self._stack.close()
@@ -123,9 +128,9 @@ class Chaos:
             left = await collect.wait_until_quiet(stores, self._settings.quiet_seconds, self._still_well)
             alive = {c.pid for c in self._children if c.running}
             sessions = await collect.sessions(stores)
-            until = steady() + 4 * TTL_SECONDS
+            until = steady() + _CLOSING_SECONDS
             while any(s.closed is None and s.pid not in alive for s in sessions) and steady() < until:
-                time.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
+                await asyncio.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
                 sessions = await collect.sessions(stores)
             for child in self._children:
                 self._scrape(child)
@@ -155,31 +160,29 @@ class Chaos:
     def _make_children(self) -> Iterable[Child]:
         asked = self._settings
         for number in range(asked.workers):
-            yield self._service(f"worker{number}", "worker", "--concurrency", "50")
+            beside = () if number else ("--with-supervisor",)
+            yield self._service(f"worker{number}", "worker", "--concurrency", "50", *beside)
         for number in range(asked.supervisors):
             yield self._service(f"supervisor{number}", "supervisor")
         for number in range(asked.producers):
-            rate = str(asked.rate / asked.producers)
-            yield self._child(
-                f"producer{number}", "-m", "tests.chaos.producer", str(asked.seed + number), rate, str(asked.keys)
-            )
+            name, rate = f"producer{number}", str(asked.rate / asked.producers)
+            arguments = ("-m", "tests.chaos.producer", str(asked.seed + number), rate, str(asked.keys))
+            yield self._child(name, self._place(name)[0], *arguments)
 
     def _service(self, name: str, command: str, *options: str) -> Child:
-        port = "9100" if self._servers.network else str(_free_port())
-        child = self._child(
-            name, "-m", "tenure.cli", command, "tests.chaos.actors:app", "--log-json", *options,
-            "--metrics-port", port, "--metrics-host", "0.0.0.0",
-        )  # fmt: skip
-        self._metrics[name] = f"http://{self._addresses.get(name, '127.0.0.1')}:{port}/metrics"
-        return child
+        space, address = self._place(name)
+        port = 9100 if space else _free_port()
+        self._metrics[name] = f"http://{address}:{port}/metrics"
+        metrics = ("--metrics-host", address, "--metrics-port", str(port))
+        target = "tests.chaos.actors:app"
+        return self._child(name, space, "-m", "tenure.cli", command, target, "--log-json", *metrics, *options)
 
-    _addresses: dict[str, str] = {}  # noqa: RUF012  (filled before each use)
-
-    def _child(self, name: str, *arguments: str) -> Child:
+    def _place(self, name: str) -> tuple[str, str]:
+        """The network namespace of a process ("": ours), and its address."""
         network = self._servers.network
-        space = ""
-        if network is not None and name != "recorder":
-            space, self._addresses[name] = network.add(name)
+        return network.add(name) if network is not None else ("", "127.0.0.1")
+
+    def _child(self, name: str, space: str, *arguments: str) -> Child:
         child = Child(
             name,
             [sys.executable, *arguments],
@@ -187,7 +190,7 @@ class Chaos:
             env={
                 "CHAOS_FOLDER": str(self._logs),
                 "TENURE_NATS_URL": self._servers.url,
-                "PYTHONPATH": os.pathsep.join(sys.path[:1] + [os.environ.get("PYTHONPATH", "")]),
+                "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
             },
             netns=space,
         )
@@ -209,9 +212,9 @@ class Chaos:
             child.start()
             self.faults.append(Fault(kind="gave up at its start", target=child.name, at=steady(), until=steady()))
 
-    def _wait(self, ready: object, what: str) -> None:
+    def _wait(self, ready: Callable[[], bool], what: str) -> None:
         until = steady() + 30.0
-        while not ready():  # type: ignore[operator]  # a callable
+        while not ready():
             if steady() > until:
                 raise AssertionError(f"waited in vain: {what}; see {self._logs}")
             time.sleep(_LOOK_SECONDS)  # paused: between two looks
@@ -224,7 +227,7 @@ class Chaos:
         if url is None or child.suspended or not child.running:
             return
         try:
-            with urllib.request.urlopen(url, timeout=1.0) as answer:
+            with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310  (our own child's address)
                 text = answer.read().decode()
         except OSError:
             return
@@ -239,7 +242,7 @@ class Chaos:
     def _summed(self) -> Counts:
         total: Counter[tuple[str, str]] = Counter()
         for counts in self._counts.values():
-            total.update(counts)  # type: ignore[arg-type]  # whole numbers
+            total.update(counts)
 
         def of(family: str) -> dict[str, int]:
             return {label: number for (name, label), number in total.items() if name == family}

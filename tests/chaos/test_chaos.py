@@ -1,0 +1,82 @@
+"""Chaos for a short time; ``make chaos`` is for a long one. The seed is drawn, printed, and taken from CHAOS_SEED if set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import network
+from tests.chaos.processes import Child
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def chaos(*options: str, seconds: float) -> None:
+    """One run in a process of its own; it ends what it started, however it ends."""
+    seed = os.environ.get("CHAOS_SEED")
+    command = [sys.executable, "-m", "tests.chaos", *options, *(["--seed", seed] if seed else [])]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            told, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            told, _ = process.communicate()
+            told += f"\nnot over after {seconds} s"
+    print(told)
+    assert process.returncode == 0, told
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+def test_every_invariant_holds_under_kills_and_freezes_on_one_server() -> None:
+    """Workers, supervisors and producers killed, frozen and drained; the server killed and frozen."""
+    chaos("--seconds", "12", "--keys", "300", "--rate", "40", "--quiet", "40", seconds=100)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(150)
+def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> None:
+    """Three servers: leaders killed, frozen, stepping down; where namespaces can be made, nodes and clients cut off."""
+    chaos("--servers", "3", "--seconds", "12", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
+
+
+@pytest.mark.chaos
+def test_a_member_that_is_cut_off_is_reached_by_nobody_until_it_is_healed(tmp_path: Path) -> None:
+    """Else the cuts of the nemesis would be none."""
+    why_not = network.why_not()
+    if why_not:
+        pytest.skip(f"nobody is cut off in the chaos tests here: {why_not}")
+    with network.Network() as net:
+        space, address = net.add("one")
+        server = Child("one", [sys.executable, "-c", _ECHO.format(address=address)], tmp_path, netns=space)
+        server.start()
+        try:
+            assert reached(address)
+            net.cut("one")
+            assert not reached(address, tries=1)
+            net.heal("one")
+            assert reached(address)
+        finally:
+            server.kill()
+
+
+_ECHO = """
+import socket
+with socket.create_server(("{address}", 4222)) as server:
+    while True:
+        server.accept()[0].close()
+"""
+
+
+def reached(address: str, tries: int = 50) -> bool:
+    """Whether a connection can be made."""
+    probe = "import socket, sys; socket.create_connection((sys.argv[1], 4222), timeout=0.5).close()"
+    return any(
+        subprocess.run([sys.executable, "-c", probe, address], check=False, capture_output=True).returncode == 0
+        for _ in range(tries)
+    )
