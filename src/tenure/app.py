@@ -17,8 +17,8 @@ from tenure.context import Context
 from tenure.core.errors import ConfigError
 from tenure.core.records import Overlap
 from tenure.core.subjects import Names
-from tenure.isolation import Isolation, home_of
 from tenure.hooks import AskedHooks, make_hooks
+from tenure.isolation import Isolation, home_of
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor

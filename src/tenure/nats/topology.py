@@ -16,8 +16,8 @@ from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.subjects import Names
-from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats import blobs, dead, runs, sessions, work
+from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats.runs import NO_STREAM
 
 _INCARNATION = "tenure.incarnation"
