@@ -97,6 +97,19 @@ def replay_of(letter: DeadLetter) -> c.Submit:
     )
 
 
+_REPLAY = "replay."
+
+
 def replay_mark(letter: DeadLetter) -> str:
     """What a record remembers of this letter's replay, until the letter is gone."""
-    return f"replay.{letter.run_id}"
+    return _REPLAY + letter.run_id
+
+
+def is_replay(seen: Seen) -> bool:
+    """Whether a record's memory is of the replay of a dead letter, not of a spawned run."""
+    return seen.id.startswith(_REPLAY)
+
+
+def replayed_run(seen: Seen) -> str:
+    """The run id of the dead letter whose replay is remembered."""
+    return seen.id.removeprefix(_REPLAY)

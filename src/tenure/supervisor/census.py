@@ -25,9 +25,9 @@ _log = get_logger("tenure.supervisor")
 _TICK_SECONDS = 0.1
 _STALL_SECONDS = 1.0
 """A tick that is this late means that the process was frozen, or its loop busy."""
-_UNCONFIRMED_PACES = 1.75
-"""Our own renewals come every pace. Silent for longer than this, the bucket may take nobody's; and it is less than the two
-paces or more that lie between the first renewal that somebody misses and the end of his ttl."""
+_UNCONFIRMED = 0.55
+"""Share of a ttl after which a renewal of our own that is not confirmed proves that the bucket may take nobody's. It is more
+than two renewals, and less than the four fifths of a ttl that are left to who was to renew next when that began."""
 _RECENT_SECONDS = 60.0
 _LIVELY = 0.6
 """Renewals come five times in a ttl; who is silent for this share of it is not counted on."""
@@ -45,7 +45,7 @@ class _Watched:
 class Census:
     """The sessions of one namespace. ``confirmed_at``: when the last confirmed renewal of our own was sent (steady clock).
 
-    ``pace``: seconds between our own renewals. ``on_closed`` is called once for each session that is seen to be closed,
+    ``ttl``: of our own session, in seconds. ``on_closed`` is called once for each session that is seen to be closed,
     those closed before the start excepted.
     """
 
@@ -57,7 +57,7 @@ class Census:
         metrics: Metrics,
         *,
         confirmed_at: Callable[[], float],
-        pace: float,
+        ttl: float,
         on_closed: Callable[[Session], None],
     ) -> None:
         self._conn = conn
@@ -65,7 +65,7 @@ class Census:
         self._clock = clock
         self._metrics = metrics
         self._confirmed_at = confirmed_at
-        self._pace = pace
+        self._ttl = ttl
         self._on_closed = on_closed
         self._watched: dict[str, _Watched] = {}
         self._watching_since = clock.steady()
@@ -85,7 +85,7 @@ class Census:
         if session in self._watched:
             return self.is_closed(session)
         watched = self._clock.steady() - self._watching_since
-        return self.caught_up.is_set() and watched > 3 * self._pace
+        return self.caught_up.is_set() and watched > self._ttl
 
     def recently_closed(self) -> set[str]:
         """Sessions that were closed within the last minute."""
@@ -146,7 +146,7 @@ class Census:
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock.steady()
             stalled = now - before > _STALL_SECONDS
-            unconfirmed = now - self._confirmed_at() > _UNCONFIRMED_PACES * self._pace
+            unconfirmed = now - self._confirmed_at() > _UNCONFIRMED * self._ttl
             if stalled or unconfirmed or not self._conn.is_connected:
                 self.start_anew()
                 continue
@@ -166,7 +166,7 @@ class Census:
             for name, seen in self._watched.items()
             # our own renewals are the proof that the bucket takes them, and that has the grain of our own ttl
             if seen.session.closed is None
-            and now - seen.since >= max(seen.session.ttl, 3 * self._pace)
+            and now - seen.since >= max(seen.session.ttl, self._ttl)
             and not is_mine(name)
         ]
 
@@ -205,7 +205,7 @@ class Census:
         """
         if name in self._watched:
             return self.is_closed(name)
-        grave = Session(id=name, kind="worker", host="", pid=0, ttl=3 * self._pace, started_at=0.0, closed="missing")
+        grave = Session(id=name, kind="worker", host="", pid=0, ttl=self._ttl, started_at=0.0, closed="missing")
         try:
             revision = await self._sessions.write(grave, 0)
         except (NotSent, Lost) as error:

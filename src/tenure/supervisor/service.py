@@ -150,7 +150,7 @@ class Supervisor:
             stores.clock,
             self.metrics,
             confirmed_at=lambda: self.lease.confirmed_at,
-            pace=stores.session_ttl / 3.0,
+            ttl=stores.session_ttl,
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
