@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from tenure.cli import options as o
+from tenure.cli.dead import dead
 from tenure.cli.demo import demo
 from tenure.cli.dev import dev
 from tenure.cli.look import ls, show, watch
@@ -67,6 +68,7 @@ def make() -> typer.Typer:
     for panel, commands in _GROUPS.items():
         for command in commands:
             root.command(rich_help_panel=panel)(command)
+    root.add_typer(dead, name="dead", rich_help_panel="Look")
     if find_spec("tenure.cli.bench") is not None:
         root.command(rich_help_panel="Try it")(bench)
     return root

@@ -1,0 +1,238 @@
+"""``dead ls``, ``show``, ``replay`` and ``purge``: runs that failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from tenure.app import App
+from tenure.cli import options as o
+from tenure.cli.output import print_fields, print_json, print_table
+from tenure.cli.problems import Exit, NotFound, complain
+from tenure.client import Client
+from tenure.core.dead import DeadLetter
+from tenure.core.errors import ConfigError, KeyIsLive, NewerSchema, TenureError
+from tenure.loops import run_loop
+
+dead = typer.Typer(no_args_is_help=True, help="Look at runs that failed for good, run them again, or forget them.")
+
+Which = Annotated[str, typer.Argument(metavar="KEY|RUN_ID", show_default=False)]
+MaybeWhich = Annotated[str | None, typer.Argument(metavar="KEY|RUN_ID", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="All letters (with --actor: of that actor).", show_default=False)]
+Actor = Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
+
+
+@dead.command()
+def ls(
+    *,
+    actor: Actor = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Only this key.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many letters.")] = 100,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """List dead letters, the oldest first."""
+    the_app = o.app_for(namespace, app)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            letters = await client.dead.list(actor=actor, queue=queue, key=key, limit=limit + 1)
+        shown = letters[:limit]
+        if as_json:
+            print_json(shown)
+        else:
+            print_table(
+                ("KEY", "GENERATION", "RUN ID", "ACTOR", "QUEUE", "ATTEMPTS", "DIED", "ERROR"),
+                (
+                    (
+                        one.key,
+                        one.generation,
+                        one.run_id,
+                        one.actor,
+                        one.queue,
+                        one.attempts,
+                        _at(one.died_at),
+                        _error(one),
+                    )
+                    for one in shown
+                ),
+            )
+        if len(letters) > limit:
+            complain("more letters are not shown; raise --limit")
+        return Exit.OK
+
+    return run_loop(main())
+
+
+@dead.command()
+def show(
+    which: Which, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
+) -> int:
+    """Show a dead letter: of a run id, or the newest of a key."""
+    the_app = o.app_for(namespace, app)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            letter = await client.dead.get(which)
+        if letter is None:
+            raise _none(which, the_app)
+        if as_json:
+            print_json(letter)
+            return Exit.OK
+        blob = letter.task.blob
+        arguments = f"{blob.size} bytes in blob {blob.name}" if blob else bytes(letter.task.args).decode()
+        names = ("key", "generation", "run_id", "actor", "queue", "priority")
+        print_fields(
+            {name: getattr(letter, name) for name in names}
+            | {"arguments": arguments, "attempts": letter.attempts, "failures": letter.failures}
+            | {"queued_at": _at(letter.queued_at), "died_at": _at(letter.died_at), "error": _error(letter)}
+        )
+        for death in letter.history:
+            print(f"before that, generation {death.generation}, {_at(death.at):%Y-%m-%d %H:%M:%S%z}: "
+                  f"{death.failure.type}: {death.failure.message}")  # fmt: skip
+        if letter.failure.traceback:
+            print("\n" + letter.failure.traceback.rstrip(), flush=True)
+        return Exit.OK
+
+    return run_loop(main())
+
+
+@dead.command()
+def replay(
+    which: MaybeWhich = None,
+    *,
+    every: All = False,
+    actor: Actor = None,
+    yes: Yes = False,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Run it again, as a new generation of its key: of a key with several letters, the newest. Then remove the letter."""
+    the_app = o.app_for(namespace, app)
+    _one_or_all(which, actor, every=every)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            letters = await _chosen(client, the_app, which, actor)
+            if which is None:
+                await _ask("run again", letters, yes=yes)
+            done, refused = await _replay(client, letters)
+        if which is not None and not done and not refused:
+            raise _none(which, the_app)
+        _print_replayed(done, as_json=as_json, one=which is not None)
+        return Exit.FAILED if refused else Exit.OK
+
+    return run_loop(main())
+
+
+async def _replay(client: Client, letters: list[DeadLetter]) -> tuple[list[dict[str, Any]], int]:
+    """What was started, and how many letters could not be replayed: those stay, and stop no other."""
+    done: list[dict[str, Any]] = []
+    refused = 0
+    for letter in letters:
+        try:
+            run = await client.dead.replay(letter)
+        except (KeyIsLive, NewerSchema) as error:
+            refused += 1
+            wait = f"; wait for its end or end it (`tenure cancel {letter.key}`), then replay again"
+            complain(f"{error}{wait if isinstance(error, KeyIsLive) else ''}")
+        else:
+            if run is not None:  # else somebody else has replayed or purged it meanwhile
+                said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "replays": letter.run_id}
+                done.append(said)
+    return done, refused
+
+
+def _print_replayed(done: list[dict[str, Any]], *, as_json: bool, one: bool) -> None:
+    if not one:
+        rows = (tuple(said.values()) for said in done)
+        print_json(done) if as_json else print_table(("KEY", "GENERATION", "RUN ID", "REPLAYS"), rows)
+    elif done:
+        print_json(done[0]) if as_json else print_fields(done[0])
+
+
+@dead.command()
+def purge(
+    which: MaybeWhich = None,
+    *,
+    every: All = False,
+    actor: Actor = None,
+    yes: Yes = False,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Forget the letter of a run id, all letters of a key, or all."""
+    the_app = o.app_for(namespace, app)
+    _one_or_all(which, actor, every=every)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            if which is not None:
+                removed = await client.dead.purge(which)
+                if not removed:
+                    raise _none(which, the_app)
+            else:
+                letters = await _chosen(client, the_app, which, actor)
+                await _ask("forget", letters, yes=yes)
+                removed = 0
+                for letter in letters:
+                    removed += await client.dead.purge(letter)
+        print_json({"removed": removed}) if as_json else print_fields({"removed": removed})
+        return Exit.OK
+
+    return run_loop(main())
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _one_or_all(which: str | None, actor: str | None, *, every: bool) -> None:
+    if (which is None) != every:
+        raise ConfigError("say which: KEY, RUN_ID, or --all")
+    if which is not None and actor is not None:
+        raise ConfigError("--actor goes with --all, not with a key or run id")
+
+
+async def _chosen(client: Client, app: App, which: str | None, actor: str | None) -> list[DeadLetter]:
+    if which is None:
+        return await client.dead.list(actor=actor)
+    letter = await client.dead.get(which)
+    if letter is None:
+        raise _none(which, app)
+    return [letter]
+
+
+async def _ask(what: str, letters: list[DeadLetter], *, yes: bool) -> None:
+    """Say how many it is about, and ask. In a thread of its own: the connection lives on while a person thinks."""
+    complain(f"{len(letters)} dead letters to {what}")
+    if yes or not letters:
+        return
+    try:
+        agreed = await asyncio.to_thread(typer.confirm, f"{what} all of them?", err=True)
+    except typer.Abort as error:  # nobody is there to answer
+        raise ConfigError("nothing was done: give the answer by --yes") from error
+    if not agreed:
+        raise TenureError("nothing was done")
+
+
+def _none(which: str, app: App) -> NotFound:
+    return NotFound(f"there is no dead letter of {which!r} in namespace {app.namespace!r}")
+
+
+def _error(letter: DeadLetter) -> str:
+    return f"{letter.failure.type}: {letter.failure.message}"
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
