@@ -56,6 +56,13 @@ class Running:
 
     worker: Worker
     task: asyncio.Task[None]
+    told: bool = False
+    """Whether what ended the worker was raised where a test expected it."""
+
+    async def ended(self) -> None:
+        """Raise what ends the worker."""
+        self.told = True
+        await self.task
 
     async def stop(self) -> None:
         self.worker.stop()
@@ -80,7 +87,7 @@ class Workers:
                 yield running
             finally:
                 worker.stop()
-                with contextlib.suppress(asyncio.CancelledError):
+                with contextlib.suppress(asyncio.CancelledError, *([Exception] if running.told else [])):
                     await running.task
 
 

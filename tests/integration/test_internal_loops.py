@@ -58,10 +58,9 @@ async def test_a_loop_of_the_worker_that_fails_ends_the_worker(
     async with workers.run(app) as running:
         Once(monkeypatch, owner, loop)
         with pytest.raises(BaseExceptionGroup) as caught:
-            await running.task
+            await running.ended()
         assert caught.group_contains(Broken)
         assert running.worker.why_not_ready
-        running.task = asyncio.create_task(asyncio.sleep(0))
 
 
 async def test_renewals_that_fail_end_the_session_and_readiness(
@@ -172,5 +171,4 @@ async def test_a_lane_that_crashes_again_and_again_ends_the_worker(
     await client.submit_many([(call(), f"k{number}") for number in range(9)])
     async with workers.run(app, concurrency=100) as running:
         with pytest.raises(TenureError, match="unexpected errors within a minute"):
-            await running.task
-        running.task = asyncio.create_task(asyncio.sleep(0))
+            await running.ended()

@@ -319,10 +319,9 @@ async def test_a_worker_whose_runs_bucket_was_made_anew_ends_and_says_why(app: A
         await not_ready_for(running, app.names.runs_bucket)
         await set_up_again(client)
         with pytest.raises(ConfigError, match=f"{app.names.runs_bucket} was deleted and made anew"):
-            await running.task
+            await running.ended()
         assert await client.status("long") is None
         assert gated.stopped == ["lease_lost"]
-        running.task = asyncio.create_task(asyncio.sleep(0))
     async with workers.run(app):
         run = await submitted(client, gated, "next")
         assert await run.result(5) == 1

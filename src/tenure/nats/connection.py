@@ -117,7 +117,7 @@ class Connection:
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=0.2,  # type: ignore[arg-type]  # annotated int, slept as a float
                     connect_timeout=2,
-                    ping_interval=10,
+                    ping_interval=2,  # a server that froze is left after three of them: within a session's ttl
                     max_outstanding_pings=2,
                     drain_timeout=5,
                     **options,
