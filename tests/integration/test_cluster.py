@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from tenure import App, Client, Config, Context
+from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
 from tenure.core.subjects import Names
 from tenure.nats.embedded import EmbeddedServer
 from tenure.testing import Cluster, nats_cluster
@@ -89,8 +89,6 @@ class Busy:
 
 async def _patiently(client: Client, busy: Busy, key: str):
     """As a producer does that was told that the servers are away: the same key again; a live run is joined."""
-    from tenure import OutcomeUnknown, Unavailable
-
     while True:
         try:
             return await client.submit(busy.actor.call(), key=key)
@@ -114,10 +112,14 @@ async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client
 # nats-py forgets to close the socket of a server that takes a connection and never greets; the collector closes it.
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*StreamWriter:pytest.PytestUnraisableExceptionWarning")
 async def test_a_frozen_server_costs_no_body_its_lease(app: App, client: Client, cluster: Cluster):
-    """SIGSTOP of the sessions' leader: its connections stay open and say nothing. Whoever is connected to it must leave it."""
+    """SIGSTOP of the sessions' leader, which is also what the worker is connected to.
+
+    Its connections stay open and say nothing: the worker must leave it, and the others elect another leader.
+    """
     busy = Busy(app)
-    async with Workers(cluster.url).run(app) as running:
-        node = await asyncio.to_thread(leader, cluster, app.names, "sessions")
+    node = await asyncio.to_thread(leader, cluster, app.names, "sessions")
+    urls = ",".join(sorted((each.url for each in cluster.nodes), key=lambda url: url != node.url))
+    async with Workers(urls).run(app, dont_randomize=True) as running:
         try:
             await busy.sees_nothing_of(node.suspend, client, running)
         finally:
@@ -163,3 +165,12 @@ async def test_an_idle_worker_hears_of_work_after_the_leader_of_its_consumer_was
         run = await _patiently(client, busy, "k")
         assert await run.result(ELECTION_SECONDS) is None
     assert busy.bodies == [("k", 1)]
+
+
+async def test_a_cluster_without_a_quorum_is_unavailable_and_no_configuration_error(app: App, cluster: Cluster):
+    """Who starts meanwhile, or needs a new session, may try again: nobody has to change anything."""
+    for node in cluster.nodes[:2]:
+        await asyncio.to_thread(node.kill)
+    with pytest.raises(Unavailable):
+        async with app.connect(cluster.url):
+            raise AssertionError
