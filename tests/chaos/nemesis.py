@@ -68,7 +68,7 @@ class Nemesis:
         same = sum(1 for target in hurt if target.rstrip("0123456789") == child.role)
         if child.name in hurt or same >= min(_MOST_HURT, sum(1 for c in self._children if c.role == child.role) - 1):
             return
-        kinds = ["kill", "kill", "kill", "term", "freeze"]
+        kinds = ["kill", "kill", "kill", "term", "freeze", "freeze"]
         if self._servers.network is not None:
             kinds += ["cut", "cut"]
         match self._chance.choice(kinds):
@@ -83,7 +83,7 @@ class Nemesis:
                 self._cure_later("term", child.name, self._chance.uniform(0.1, 1.0), child.start)
             case "freeze":
                 child.suspend()
-                self._cure_later("freeze", child.name, TTL_SECONDS + self._chance.uniform(-2.0, 4.0), child.resume)
+                self._cure_later("freeze", child.name, TTL_SECONDS + self._chance.uniform(-1.0, 3.0), child.resume)
             case "cut":
                 self._cut(child.name, child.name)
 

@@ -60,7 +60,7 @@ class Producer:
 
     def _call(self) -> Call[Any]:
         chance = self._chance
-        seconds = round(0.2 + 2.8 * chance.random() ** 3, 3)
+        seconds = round(0.2 + 2.8 * chance.random() ** 2, 3)
         calls: list[tuple[int, Callable[[], Call[Any]]]] = [
             (20, noop.call),
             (20, partial(nap.call, seconds)),
