@@ -18,7 +18,7 @@ from typing import Literal
 from zlib import crc32
 
 from tenure import App, Config, Context, Retry, Snooze, Stopped
-from tests.chaos.evidence import BodyLine
+from tests.chaos.evidence import HOOKED, BodyLine
 from tests.chaos.journal import Journal, steady
 
 REPLICAS = int(os.environ.get("CHAOS_REPLICAS", "1"))
@@ -169,6 +169,25 @@ async def parent(ctx: Context, children: int) -> str:
         await asyncio.sleep(0.05)  # body:
         if _chance(ctx, 4):
             raise RuntimeError("this attempt fails: its children must not be")
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def note(ctx: Context) -> str:
+    """A hook."""
+    with _told(ctx, "note"):
+        return _tag(ctx)
+
+
+@app.actor(
+    name=HOOKED, retry=Retry(max_attempts=2, initial=0.1), grace=GRACE, on_success=note, on_failure=note, on_cancel=note
+)
+async def hooked(ctx: Context) -> str:
+    """Ends in every way, and has a hook for each."""
+    with _told(ctx, HOOKED):
+        await asyncio.sleep(0.1)  # body:
+        if _chance(ctx, 2):
+            raise RuntimeError("this attempt fails")
         return _tag(ctx)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tests.chaos.evidence import BodyLine, Evidence, LastSeen, Revision, Violation
+from tenure.core.aftermath import derived_id
+from tests.chaos.evidence import HOOKED, BodyLine, Evidence, LastSeen, Revision, Violation
 
 _SAME_CLOCK_SECONDS = 0.02
 """What is stamped by two processes of one machine may be apart by so much."""
@@ -73,6 +74,8 @@ def check_bodies(known: Known) -> Iterator[Violation]:
     yield from _fences_rise(known)
     yield from _outcomes_have_bodies(known)
     yield from _spawned_once(known)
+    yield from _hooks_once(known)
+    yield from _letters_once(known)
     yield from _no_two_at_once(known)
 
 
@@ -157,6 +160,30 @@ def _spawned_once(known: Known) -> Iterator[Violation]:
                     line.key,
                     f"{child} has {len(runs)} runs, and the attempt that spawned it {'won' if won else 'did not win'}",
                 )
+
+
+def _hooks_once(known: Known) -> Iterator[Violation]:
+    """A hook's key is derived from the run: there is one run of it if the outcome is the hook's, and none otherwise."""
+    for run_id, (last, _) in known.outcomes.items():
+        run = known.runs.get(run_id)
+        if run is None or run.actor != HOOKED:
+            continue
+        for phase in ("succeeded", "failed", "cancelled"):
+            key = derived_id(run_id, f"{phase}.0")
+            number, wanted = len(known.run_ids.get(key, [])), int(phase == last.phase)
+            if number != wanted and not (number < wanted and known.evidence.missing):
+                yield Violation(
+                    "hooked once", run.key, f"{run_id} ended {last.phase}: {number} runs of its {phase} hook"
+                )
+
+
+def _letters_once(known: Known) -> Iterator[Violation]:
+    kept = Counter(known.evidence.letters)
+    failed = {run_id for run_id, (last, _) in known.outcomes.items() if last.phase == "failed"}
+    for run_id in failed | kept.keys():
+        if kept[run_id] != int(run_id in failed) and not (run_id not in known.outcomes and known.evidence.missing):
+            what = "failed for good" if run_id in failed else "did not fail"
+            yield Violation("letters once", "", f"{run_id} {what}: {kept[run_id]} dead letters")
 
 
 # -- two at once -----------------------------------------------------------------------------------------------------

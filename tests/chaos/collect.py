@@ -81,6 +81,12 @@ async def records(stores: Stores) -> dict[str, Revision]:
     return found
 
 
+async def letters(stores: Stores) -> list[str]:
+    """The run id of every dead letter."""
+    subjects = [msg.subject async for msg, _, _ in _messages(stores, stores.names.dead_stream, "all")]
+    return [subject.rpartition(".")[2] for subject in subjects]
+
+
 async def sessions(stores: Stores) -> list[SessionSeen]:
     """Every session's entry."""
     found = []

@@ -12,6 +12,9 @@ from msgspec import Struct, field
 
 from tenure.core.records import Record
 
+HOOKED = "hooked"
+"""The actor that has a hook for each way in which its runs can end."""
+
 
 class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a worker process: a body has started, or has ended with ``how`` (return, raise, stop, ...)."""
@@ -134,15 +137,22 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Counters summed over all processes, as last scraped (a dead process's last values)."""
+    """Counters summed over all processes, as last scraped (a dead process's last values).
+
+    ``heads``: what each process by itself counted as superseded at its head check.
+    """
 
     superseded: dict[str, int] = field(default_factory=dict)
+    heads: list[int] = field(default_factory=list)
     cancelled: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
 class Evidence(Struct, kw_only=True):
-    """Everything. ``records`` is the scan at the end; ``revisions`` are all that were seen, in the order of ``seq``."""
+    """Everything. ``records`` is the scan at the end; ``revisions`` are all that were seen, in the order of ``seq``.
+
+    ``letters``: the run ids of all dead letters, as often as they are stored.
+    """
 
     bodies: list[BodyLine]
     asks: list[AskLine]
@@ -154,8 +164,9 @@ class Evidence(Struct, kw_only=True):
     counts: Counts
     missing: int = 0
     work_left: list[str] = field(default_factory=list)
+    letters: list[str] = field(default_factory=list)
     quiet: bool = True
-    ended_at: float = 0.0
+    rest_seconds: float = 0.0
 
     def by_key(self) -> dict[str, list[Revision]]:
         """The revisions of each key, in order."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tenure.core.aftermath import derived_id
 from tests.chaos.evidence import Counts, HolderSeen, PreviousSeen
 from tests.chaos.histories import Story, ran_well
 from tests.chaos.histories_good import (
     cancelled_in_its_body,
+    hooked,
     purged_and_anew,
     replaced_while_running,
     spawned,
@@ -211,6 +213,48 @@ def spawned_by_a_failed_attempt() -> Story:
     return story
 
 
+def hook_lost() -> Story:
+    story = hooked()
+    lost = story.key
+    story.evidence.revisions = [r for r in story.evidence.revisions if r.key != lost]
+    story.evidence.bodies = [line for line in story.evidence.bodies if line.key != lost]
+    del story.evidence.records[lost]
+    return story
+
+
+def hook_twice() -> Story:
+    story = hooked()
+    story.submit("h2", 2)
+    story.write(phase="cancelled", last=replace(story.last("cancelled"), session=""))
+    return story
+
+
+def hook_of_another_end() -> Story:
+    story = hooked()
+    story.key = derived_id("r1", "succeeded.0")
+    story.submit("h2")
+    story.write(phase="cancelled", last=replace(story.last("cancelled"), session=""))
+    return story
+
+
+def letter_lost() -> Story:
+    story = hooked()
+    story.evidence.letters.clear()
+    return story
+
+
+def letter_twice() -> Story:
+    story = hooked()
+    story.evidence.letters.append("r1")
+    return story
+
+
+def letter_of_a_run_that_succeeded() -> Story:
+    story = ran_well()
+    story.evidence.letters.append("r1")
+    return story
+
+
 def outbox_dropped() -> Story:
     """A replace before the outbox is applied must carry it on."""
     story = Story()
@@ -296,7 +340,7 @@ def head_counted_twice() -> Story:
     story.claim()
     story.end(1.9)
     story.finish()
-    story.evidence.counts = Counts(superseded={"head": 2})
+    story.evidence.counts = Counts(superseded={"head": 3}, heads=[3])
     return story
 
 
@@ -327,6 +371,12 @@ BAD = {
     spawn_lost: "spawned once",
     spawned_by_a_failed_attempt: "spawned once",
     outbox_dropped: "spawned once",
+    hook_lost: "hooked once",
+    hook_twice: "hooked once",
+    hook_of_another_end: "hooked once",
+    letter_lost: "letters once",
+    letter_twice: "letters once",
+    letter_of_a_run_that_succeeded: "letters once",
     submit_lost: "nothing lost",
     record_lost: "nothing lost",
     told_another_generation: "told",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tenure.core.aftermath import derived_id
 from tests.chaos.histories import KEY, Story, ran_well
 
 
@@ -104,6 +105,22 @@ def spawned() -> Story:
     return story
 
 
+def hooked() -> Story:
+    """It failed for good: its letter is kept, and its hook for that is a run of its own."""
+    story = Story()
+    story.submit(actor="hooked")
+    story.claim()
+    story.end(1.9, how="raise")
+    story.finish("failed")
+    story.evidence.letters.append("r1")
+    story.key = derived_id("r1", "failed.0")
+    story.submit("h1")
+    story.claim(at=3.0)
+    story.end(3.1)
+    story.finish(at=3.1)
+    return story
+
+
 def purged_and_anew() -> Story:
     story = ran_well()
     story.write(gone=True)
@@ -124,5 +141,6 @@ GOOD = [
     cancelled_in_its_body,
     perpetual,
     spawned,
+    hooked,
     purged_and_anew,
 ]

@@ -19,7 +19,21 @@ from typing import Any
 
 from tenure import Client, KeyIsLive, OutcomeUnknown, RunCancelled, RunFailed, RunSuperseded, TenureError, Unavailable
 from tenure.actors import Call
-from tests.chaos.actors import again, app, block, doomed, drowsy, flaky, nap, noop, parent, stubborn, thread, tick
+from tests.chaos.actors import (
+    again,
+    app,
+    block,
+    doomed,
+    drowsy,
+    flaky,
+    hooked,
+    nap,
+    noop,
+    parent,
+    stubborn,
+    thread,
+    tick,
+)
 from tests.chaos.evidence import AskLine
 from tests.chaos.journal import Journal
 
@@ -71,6 +85,7 @@ class Producer:
             (6, tick.call),
             (8, partial(parent.call, chance.randrange(1, 4))),
             (6, drowsy.call),
+            (8, hooked.call),
             (5, stubborn.call),
             (6, again.call),
         ]

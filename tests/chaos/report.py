@@ -65,6 +65,7 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
         "asks": _counted(asks),
         "outcomes": _counted(outcomes),
         "superseded": _counted(Counter(evidence.counts.superseded)),
+        "at rest after": f"{evidence.rest_seconds:.1f} s" if evidence.quiet else "never",
         "takeovers": spread(everyone),
         "  servers left alone": spread(undisturbed),
         "violations": f"{len(violations)}  {_counted(Counter(v.invariant for v in violations))}",

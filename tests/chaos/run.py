@@ -125,7 +125,9 @@ class Chaos:
     async def _collect(self) -> Evidence:
         stores = await self._stores()
         try:
+            calm = steady()
             left = await collect.wait_until_quiet(stores, self._settings.quiet_seconds, self._still_well)
+            rested = steady() - calm
             alive = {c.pid for c in self._children if c.running}
             sessions = await collect.sessions(stores)
             until = steady() + _CLOSING_SECONDS
@@ -148,9 +150,10 @@ class Chaos:
                 alive=alive,
                 counts=self._summed(),
                 missing=missing,
+                letters=await collect.letters(stores),
                 work_left=await collect.work_left(stores),
                 quiet=not left,
-                ended_at=steady(),
+                rest_seconds=rested,
             )
         finally:
             await stores.close()
@@ -248,7 +251,10 @@ class Chaos:
             return {label: number for (name, label), number in total.items() if name == family}
 
         return Counts(
-            superseded=of("tenure_superseded"), cancelled=of("tenure_cancelled"), outcomes=of("tenure_outcomes")
+            superseded=of("tenure_superseded"),
+            heads=[counts.get(("tenure_superseded", "head"), 0) for counts in self._counts.values()],
+            cancelled=of("tenure_cancelled"),
+            outcomes=of("tenure_outcomes"),
         )
 
 
