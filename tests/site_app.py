@@ -70,6 +70,16 @@ def _add_patient(app: App, site: _Folder) -> None:
             except asyncio.CancelledError:
                 site.note(ctx, f"told:{ctx.stop_reason}")
 
+    @app.actor(name="lingers", timeout=0.5, grace=60.0)
+    async def lingers(ctx: Context) -> str:
+        site.note(ctx, "started")
+        while ctx.attempt == 1:
+            try:
+                await asyncio.sleep(60)  # body:
+            except asyncio.CancelledError:
+                site.note(ctx, f"told:{ctx.stop_reason}")
+        return f"attempt {ctx.attempt}"
+
 
 def _add_quick(app: App, site: _Folder) -> None:
     @app.actor
@@ -81,6 +91,17 @@ def _add_quick(app: App, site: _Folder) -> None:
     async def spawns(ctx: Context) -> str:
         site.note(ctx, "started")
         ctx.spawn(quick.call(), key=f"{ctx.key}-child")
+        return "spawned"
+
+    @app.actor(result_ttl=1.0)
+    async def brief(ctx: Context) -> str:
+        site.note(ctx, "started")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(result_ttl=1.0)
+    async def briefly_spawns(ctx: Context) -> str:
+        site.note(ctx, "started")
+        ctx.spawn(brief.call(), key=f"{ctx.key}-child")
         return "spawned"
 
     @app.actor

@@ -1,0 +1,147 @@
+"""Scenario 30: an internal loop of a supervisor that ends, however it ends, ends the supervisor; it never looks ready."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tenure import App
+from tenure.core.errors import TenureError
+from tenure.nats.watch import Watch
+from tenure.supervisor import Supervisor
+from tenure.supervisor.census import Census
+from tenure.supervisor.keepers import Keepers
+from tenure.supervisor.sweep import Sweep
+from tests.processes import TARGET, Site
+from tests.proxy import Proxy
+from tests.support import wait_until
+
+
+class Broken(Exception):
+    """What is raised inside the loops."""
+
+
+def poke_nothing(_supervisor: Supervisor) -> None:
+    """It comes round by itself."""
+
+
+def poke_rescue(supervisor: Supervisor) -> None:
+    supervisor._closed.set()
+
+
+def poke_session(supervisor: Supervisor) -> None:
+    supervisor._lost.set()
+
+
+def poke_keepers(supervisor: Supervisor) -> None:
+    assert supervisor._keepers is not None
+    for number in range(40):
+        supervisor._keepers.ask(f"k-{number}", 1)
+
+
+LOOPS: dict[str, tuple[type, str, Callable[[Supervisor], None]]] = {
+    "watch": (Watch, "_until_broken", poke_nothing),
+    "close": (Census, "_close", poke_nothing),
+    "sweep": (Sweep, "whole", poke_nothing),
+    "rescue": (Sweep, "held_by", poke_rescue),
+    "session": (Supervisor, "_open_lease", poke_session),
+    "keeper": (Keepers, "_look_after", poke_keepers),
+}
+
+
+@pytest.fixture
+def app(site: Site) -> App:
+    return site.app
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_scenario_30_a_loop_that_raises_ends_the_supervisor(
+    loop: str, app: App, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """prefect#22436. Raised inside each loop while it works: ``run`` raises it, and from then on it is not ready."""
+    owner, method, poke = LOOPS[loop]
+
+    async def broken(*_args: Any, **_options: Any) -> Any:
+        raise Broken(loop)
+
+    async with app.supervisor(proxy.url) as supervisor:
+        running = asyncio.create_task(supervisor.run())
+        await wait_until(lambda: not supervisor.why_not_ready, description="it is ready")
+        monkeypatch.setattr(owner, method, broken)
+        poke(supervisor)
+        if loop == "watch":
+            await proxy.cut()
+        with pytest.raises((Broken, TenureError), match=loop if loop != "keeper" else "unexpected errors"):
+            await asyncio.wait_for(running, 5)
+        assert supervisor.why_not_ready == "not running"
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("end", ["returns", "is cancelled by nobody"])
+@pytest.mark.parametrize("loop", ["sweep", "rescue", "keeper"])
+async def test_scenario_30_a_loop_that_ends_in_silence_ends_the_supervisor(
+    loop: str, end: str, app: App, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task group takes no notice of a task that returns or is cancelled: it would go on with a part of it dead."""
+    owner, method = {"sweep": (Supervisor, "_sweep"), "rescue": (Supervisor, "_rescue"), "keeper": (Keepers, "keep")}[
+        loop
+    ]
+    gate = asyncio.Event()
+
+    async def ends(*_args: Any, **_options: Any) -> None:
+        await gate.wait()
+        if end != "returns":
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(owner, method, ends)
+    async with app.supervisor(nats_server) as supervisor:
+        running = asyncio.create_task(supervisor.run())
+        await wait_until(lambda: supervisor._census and supervisor._census.caught_up.is_set(), description="it watches")
+        gate.set()
+        with pytest.raises(TenureError, match=f"'{loop}' ended by itself"):
+            await asyncio.wait_for(running, 5)
+        assert supervisor.why_not_ready == "not running"
+
+
+BREAKS = """
+import sys
+from tenure.cli.root import run
+from tenure.supervisor.sweep import Sweep
+
+whole = Sweep.whole
+passes = []
+
+async def broken(self, is_mine):
+    passes.append(1)
+    if len(passes) > 2:
+        raise ZeroDivisionError("the third pass")
+    return await whole(self, is_mine)
+
+Sweep.whole = broken
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", [("supervisor",), ("worker", "--with-supervisor")])
+async def test_scenario_30_the_process_ends_and_says_why(site: Site, command: tuple[str, ...]) -> None:
+    """Of a supervisor alone and of one beside a worker: an exit code that is not 0, in seconds."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        BREAKS,
+        command[0],
+        TARGET,
+        *command[1:],
+        env=site.environment(),
+        cwd=site.folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert b"ready" in out
+    assert process.returncode == 1
+    assert b"the third pass" in err
