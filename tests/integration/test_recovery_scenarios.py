@@ -15,7 +15,7 @@ from tests.proxy import Proxy, record
 from tests.site_app import QUICK
 from tests.support import wait_until
 
-TTL = QUICK.session_ttl_seconds
+TTL = QUICK.session_ttl(copies=1)
 WITHIN_SECONDS = 6.0
 """The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
