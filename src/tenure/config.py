@@ -41,7 +41,7 @@ class Config(Struct, frozen=True, kw_only=True):
     traceback_limit_bytes: int = 8_192
     dead_kept_days: float = 30.0
     """How long the letter of a run that failed for good is kept, when ``setup`` creates their stream or is given the app."""
-    reread_seconds: float = 30.0
+    reread_seconds: float = 10.0
     """Who waits for a key re-reads it this seldom, against an event lost in a leader change; not how results arrive."""
     pull_expires_seconds: float = 60.0
     idle_heartbeat_seconds: float = 2.0

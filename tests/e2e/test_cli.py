@@ -257,6 +257,7 @@ def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.C
         "dev",
         "setup",
         "worker",
+        "supervisor",
         "submit",
         "replace",
         "cancel",
@@ -265,7 +266,7 @@ def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.C
         "watch",
         "ls",
     }
-    assert wanted | {"bench"} == listed
+    assert wanted | {"bench", "dead"} == listed
     for command in wanted:
         assert run([command, "--help"]) == 0
 
