@@ -23,6 +23,7 @@ from tenure import (
     RunFailed,
 )
 from tenure.core import commands as c
+from tenure.core.dead import letter_of
 from tenure.core.sessions import Session
 from tests.conftest import Workers
 from tests.poison import BOOM, Poison, fails_for_good, held
@@ -180,6 +181,15 @@ async def test_a_key_that_owes_its_letter_is_not_purged_nor_is_the_letter_before
     await client.stores.complete(await client.stores.runs.read("k"), client.stores.runs.patience())
     assert await client.purge("k")
     assert len(await client.dead.list()) == 1, "the letter outlives its key"
+
+
+async def test_a_letter_that_is_still_owed_is_purged_for_good(app: App, client: Client) -> None:
+    """Stored, and the process died before it cleared the debt: else whoever finds that would store it again one day."""
+    dead = await fails_for_good(client, app)
+    await client.stores.dead.keep(letter_of(dead.outbox[0]), client.stores.runs.patience())
+    assert await client.dead.purge("k") == 1
+    assert (await held(client, "k")).outbox == ()
+    assert await client.dead.list() == []
 
 
 async def test_a_letter_whose_answer_is_lost_is_stored_once(
