@@ -218,6 +218,7 @@ class Chaos:
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         until = steady() + 30.0
         while not ready():
+            self._still_well()
             if steady() > until:
                 raise AssertionError(f"waited in vain: {what}; see {self._logs}")
             time.sleep(_LOOK_SECONDS)  # paused: between two looks

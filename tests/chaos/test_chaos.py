@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from tests.chaos import network
 from tests.chaos.processes import Child
+from tests.support import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +45,32 @@ def test_every_invariant_holds_under_kills_and_freezes_on_one_server() -> None:
 def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> None:
     """Three servers: leaders killed, frozen, stepping down; where namespaces can be made, nodes and clients cut off."""
     chaos("--servers", "3", "--seconds", "12", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
+
+
+@pytest.mark.chaos
+async def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    """SIGKILL of the run itself while its servers, workers and producers work."""
+    folder = tmp_path / "run"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "tests.chaos", "--seconds", "60", "--folder", str(folder)]
+    run = Child("run", command, tmp_path, env={"PYTHONPATH": path})
+    run.start()
+    try:
+        await wait_until(lambda: any(folder.glob("logs/bodies-*")), description="bodies run", timeout=30.0)
+        assert len(started_by(folder)) > 5
+    finally:
+        run.kill()
+    await wait_until(lambda: not started_by(folder), description="everything has ended")
+
+
+def started_by(folder: Path) -> list[str]:
+    """Processes that have the folder in their arguments or their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if str(folder).encode() in (path / "cmdline").read_bytes() + (path / "environ").read_bytes():
+                found.append(path.name)
+    return found
 
 
 @pytest.mark.chaos
