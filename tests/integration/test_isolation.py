@@ -159,6 +159,8 @@ async def test_scenario_26_a_body_that_takes_its_process_along_counts_as_a_failu
         with pytest.raises(RunFailed, match=said.replace("(", r"\(").replace(")", r"\)")) as failed:
             await (await client.submit(tasks.dies.call(how, str(log)), key="k")).result(15)
         assert failed.value.error_type == "ProcessDied"
+        (letter,) = await client.dead.list(key="k")
+        assert (letter.failure.type, letter.attempts, letter.failures) == ("ProcessDied", 3, 3)
         assert log.read_text().splitlines() == ["1 0", "2 1", "3 2"]
         assert await (await client.submit(tasks.dies.call("exit once", str(log)))).result(10) == "attempt 2"
         assert running.worker.metrics.outcomes["dies", "retried"] == 3

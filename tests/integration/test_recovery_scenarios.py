@@ -232,6 +232,8 @@ async def test_scenario_26_crashes_count(site: Site, app: App, client: Client, s
         status = await run.status()
         assert status is not None
         assert (status.phase, status.attempt, status.failures) == ("failed", 3, 3)
+        (letter,) = await client.dead.list(key="k")
+        assert (letter.run_id, letter.failure.type, letter.attempts) == (run.run_id, "WorkerLost", 3)
     assert len(site.events("started", "k")) == 3
 
 

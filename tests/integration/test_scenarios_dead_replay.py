@@ -16,9 +16,10 @@ from tenure import (
 )
 from tenure.core.aftermath import derived_id
 from tenure.core.records import encode
-from tests.conftest import Workers
+from tests.conftest import Supervisors, Workers
 from tests.poison import Poison, fails_for_good, held
 from tests.proxy import Proxy, record
+from tests.support import wait_until
 
 
 async def test_a_replay_runs_the_same_task_as_a_new_generation_and_the_letter_goes(
@@ -163,3 +164,35 @@ async def test_a_replay_that_may_be_stored_can_be_repeated(app: App, client: Cli
     assert (await held(client, "k")).generation == 2
     assert encode(await held(client, "k"))
     assert await client.dead.list() == []
+
+
+async def test_a_replay_cut_down_before_it_removed_the_letter_is_finished_by_a_supervisor(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors, proxy: Proxy
+) -> None:
+    """Nobody repeats it. The run has ended and the key has moved on when a supervisor comes: no second run is possible."""
+    poison = Poison(app, retry=None)
+    await fails_for_good(client, app)
+    poison.fails = False
+    await client.stores.complete(await client.stores.runs.read("k"), client.stores.runs.patience())
+    letter = await client.dead.get("k")
+    assert letter is not None
+    app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5, sweep_seconds=0.5)
+    async with app.connect(proxy.url) as cut_down:
+        lost = proxy.lose(lambda p: p.subject.startswith(app.names.dead_prefix), times=50)
+        with pytest.raises(Unavailable):
+            await cut_down.dead.replay("k")
+        lost.clear()
+    async with workers.run(app):
+        await client.run("k").result(5)
+        for _ in range(2):
+            await (await client.submit(poison.actor.call(), key="k")).result(5)
+        async with supervisors.run(app) as supervisor:
+
+            async def finished() -> bool:
+                return not (await held(client, "k")).seen
+
+            await wait_until(finished, description="nothing is left to forget")
+            assert supervisor.metrics.repairs["seen"] == 1
+        assert await client.dead.list() == []
+        assert await client.dead.replay(letter) is None
+    assert poison.bodies == 3

@@ -11,6 +11,7 @@ from tenure.core.aftermath import derived_id
 from tenure.core.errors import NewerSchema
 from tenure.core.records import SCHEMA, Death, Entry, Failure, Seen, Task
 
+_MARK = "replay."
 MAX_HISTORY = 8
 """Earlier deaths that a replayed run carries."""
 
@@ -97,19 +98,11 @@ def replay_of(letter: DeadLetter) -> c.Submit:
     )
 
 
-_REPLAY = "replay."
-
-
 def replay_mark(letter: DeadLetter) -> str:
     """What a record remembers of this letter's replay, until the letter is gone."""
-    return _REPLAY + letter.run_id
+    return _MARK + letter.run_id
 
 
-def is_replay(seen: Seen) -> bool:
-    """Whether a record's memory is of the replay of a dead letter, not of a spawned run."""
-    return seen.id.startswith(_REPLAY)
-
-
-def replayed_run(seen: Seen) -> str:
-    """The run id of the dead letter whose replay is remembered."""
-    return seen.id.removeprefix(_REPLAY)
+def replayed(seen: Seen) -> str | None:
+    """The run whose dead letter's replay this remembers; None for an outbox entry."""
+    return seen.id.removeprefix(_MARK) if seen.id.startswith(_MARK) else None

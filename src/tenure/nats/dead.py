@@ -133,10 +133,6 @@ class Dead:
                     )
             sequence += 1
 
-    async def has(self, run_id: str, key: str, patience: Patience) -> bool:
-        """Whether there is a letter of this run. Raises Unavailable."""
-        return bool([kept async for kept in self.find(patience, key=key, run_id=run_id)])
-
     async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, bytes] | None:
         call = f"STREAM.MSG.GET.{self._names.dead_stream}"
         while True:

@@ -16,10 +16,10 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tenure.core import commands as c
-from tenure.core.dead import is_replay, replayed_run
+from tenure.core.dead import replayed
 from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
-from tenure.core.records import Holder, Phase, Record, Seen, encode
+from tenure.core.records import Holder, Phase, Record, encode
 from tenure.core.sweeps import wake_again_after
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
@@ -225,12 +225,22 @@ class Keepers:
         return Found(result.record, result.revision)
 
     async def _forget_seen(self, found: Found, patience: Patience) -> Found:
-        """What can be asked for no more need not be known here [7]."""
+        """Entries that their origins hold no longer need not be known here: nobody can apply them again [7].
+
+        A replay was cut down before it removed the dead letter: that is finished here.
+        """
         if found.record is None or not found.record.seen:
             return found
         forget: set[str] = set()
         for seen in found.record.seen:
-            if not await self._may_come_again(seen, patience):
+            run_id = replayed(seen)
+            if run_id is not None:
+                async for kept in self._stores.dead.find(patience, key=found.record.key, run_id=run_id):
+                    await self._stores.dead.remove(kept, patience)
+                forget.add(seen.id)
+                continue
+            origin = (await self._stores.runs.read(seen.origin, patience)).record
+            if origin is None or not any(entry.id == seen.id for entry in origin.outbox):
                 forget.add(seen.id)
         if not forget:
             return found
@@ -240,13 +250,6 @@ class Keepers:
             return result.found
         self._repaired("seen", result.record)
         return Found(result.record, result.revision)
-
-    async def _may_come_again(self, seen: Seen, patience: Patience) -> bool:
-        """Whether what is known by this entry could be asked for once more: a spawn by its origin, a replay by a letter."""
-        if is_replay(seen):
-            return await self._stores.dead.has(replayed_run(seen), seen.origin, patience)
-        origin = (await self._stores.runs.read(seen.origin, patience)).record
-        return origin is not None and any(entry.id == seen.id for entry in origin.outbox)
 
     async def _carry_out(self, committed: Committed, patience: Patience) -> None:
         try:
