@@ -6,7 +6,7 @@ Every change is a command decided by the core and stored by one CAS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -201,7 +201,9 @@ class Client:
             raise InvalidCall(msg, field="call") from error
         return replace(call.task, args=NO_ARGS, blob=blob)
 
-    async def _start(self, command: c.Submit | c.Replace, result_type: Any) -> Run[Any]:
+    async def _start(
+        self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None = None
+    ) -> Run[Any]:
         stores = self.stores
         runs, patience = stores.runs, stores.runs.patience()
 
@@ -209,12 +211,14 @@ class Client:
             return record is not None and leaves_trace(record, command.run_id)
 
         try:
-            result = await runs.commit(command.key, command, at=NOTHING, once=once, patience=patience)
+            result = await runs.commit(command.key, command, at=NOTHING, check=check, once=once, patience=patience)
             if isinstance(command, c.Submit) and isinstance(result, Declined) and not result.unsure:
                 lost = await self._lost_holder(result)
                 if lost is not None:
                     command = replace(command, lost=lost)
-                    result = await runs.commit(command.key, command, at=result.found, once=once, patience=patience)
+                    result = await runs.commit(
+                        command.key, command, at=result.found, check=check, once=once, patience=patience
+                    )
             if isinstance(result, Declined):
                 return await self._declined(command, result, result_type)
             record = result.record
@@ -238,11 +242,12 @@ class Client:
             raise OutcomeUnknown(msg, key=key, run_id=run_id) from error
 
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
-        record = result.found.record
+        record, why = result.found.record, result.refused.why
+        if why is Why.NOTHING:  # ``check`` said no: somebody else has done it
+            return self._handle(command.key, 0, command.run_id, accepted=False, result_type=result_type)
         if record is None:
-            msg = f"{command.key!r}: refused ({result.refused.why})"
+            msg = f"{command.key!r}: refused ({why})"
             raise TenureError(msg)
-        why = result.refused.why
         about = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             owed = self.stores.complete(result.found, self.stores.runs.patience())

@@ -65,7 +65,12 @@ class DeadLetters:
             return None
         letter = kept[-1].letter
         actor = self._client.app.actors.get(letter.actor)
-        run = await self._client._start(replay_of(letter), actor.result_type if actor else Any)  # noqa: SLF001  (a submit like the client's own)
+
+        async def is_there() -> bool:
+            """Asked after the key was read: a letter that is gone by then was replayed before, and its run may be over."""
+            return bool(await self._named(letter))
+
+        run = await self._client._start(replay_of(letter), actor.result_type if actor else Any, is_there)  # noqa: SLF001  (a submit like the client's own)
         await self._forget(kept[-1])
         return run
 

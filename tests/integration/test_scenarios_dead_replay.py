@@ -59,6 +59,34 @@ async def test_a_run_that_dies_again_tells_the_earlier_failures_too(app: App, cl
     assert (letter.run_id, letter.failure.message) == (runs[2], "attempt 1 of generation 3")
 
 
+async def test_a_replay_that_comes_after_another_and_its_run_starts_nothing(
+    app: App, client: Client, workers: Workers, proxy: Proxy
+) -> None:
+    """One client is held just before its write; another replays the letter, the run ends, and the key moves on twice."""
+    poison = Poison(app, retry=None)
+    async with workers.run(app):
+        dead = await client.submit(poison.actor.call("again"), key="k")
+        await dead.wait(5)
+        poison.fails = False
+        app.config = replace(app.config, request_timeout_seconds=10.0, ack_wait_seconds=30.0)  # it waits for the answer
+        async with app.connect(proxy.url) as late:
+            write = proxy.hold(record(app, "k", "waiting"))
+            replaying = asyncio.create_task(late.dead.replay("k"))
+            await wait_until(lambda: write.hits, description="the late replay is about to be written")
+            first = await client.dead.replay("k")
+            assert first is not None
+            assert await first.result(5) == "again"
+            for _ in range(2):
+                await (await client.submit(poison.actor.call("newer"), key="k")).result(5)
+            await proxy.release(write)
+            run = await replaying
+        assert run is not None
+        assert (run.accepted, run.run_id) == (False, first.run_id)
+        status = await client.status("k")
+        assert status is not None
+        assert (status.generation, status.phase) == (4, "succeeded")
+
+
 @pytest.mark.parametrize("meanwhile", ["nothing", "it has ended", "the key has moved on"])
 async def test_a_replay_cut_down_before_it_removed_the_letter_starts_one_run(
     app: App, client: Client, workers: Workers, proxy: Proxy, meanwhile: str
