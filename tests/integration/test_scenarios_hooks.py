@@ -210,7 +210,7 @@ async def test_a_result_too_large_for_the_hooks_is_left_to_be_read(app: App, cli
 async def test_spawned_runs_and_hooks_that_do_not_fit_one_record_fail_the_run_and_fire_its_hooks(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """Thirteen spawned runs fit by themselves; with the hooks' own arguments they do not. All or nothing."""
+    """Twelve spawned runs fit by themselves; with the hooks' own arguments they do not. All or nothing."""
     heard = Heard(app)
     big = "x" * 60_000
 
@@ -219,14 +219,14 @@ async def test_spawned_runs_and_hooks_that_do_not_fit_one_record_fail_the_run_an
 
     @app.actor(on_success=child.call(big), on_failure=app.actors["hear"])
     async def parent(ctx: Context) -> None:
-        for n in range(13):
+        for n in range(12):
             ctx.spawn(child.call(big), key=f"child-{n}")
 
     async with workers.run(app):
         run = await client.submit(parent.call(), key="k")
         error = (await run.wait(10)).error
         assert error is not None
-        assert error.startswith("InvalidCall: 13 spawned runs and 1 hooks take about")
+        assert error.startswith("InvalidCall: 12 spawned runs and 1 hooks take about")
         await heard.times(1)
         assert heard.phases == ["failed"]
         assert await client.status("child-0") is None
