@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from tenure import App
+from tenure.supervisor import Supervisor
 from tests import site_app
 from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.support import wait_until
 
 TARGET = "tests.site_app:app"
+
+
+async def until_repaired(supervisor: Supervisor, kind: str) -> None:
+    """Wait until one repair of a kind is counted: a repair is counted once it is done, and clients see it a moment earlier."""
+    await wait_until(lambda: supervisor.metrics.repairs[kind] == 1, description=f"one {kind} is counted")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ class Proxy:
         self._answers: dict[str, Fault] = {}
         self._links: set[_Link] = set()
         self._shut_out = ""
+        self._muted: bytes | None = None
+        self._muted_ids: set[bytes] = set()
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -137,6 +139,24 @@ class Proxy:
                 pass
         finally:
             writer.close()
+
+    def mute(self, stream: str) -> None:
+        """Clients hear nothing more of their consumers of ``stream``, heartbeats included, once each has delivered anything."""
+        self._muted = b" $JS.ACK." + stream.encode() + b"."
+
+    def unmute(self) -> None:
+        """Consumers are heard again."""
+        self._muted = None
+        self._muted_ids.clear()
+
+    def is_muted(self, line: bytes) -> bool:
+        """Whether a delivery is to be thrown away: of the stream by its ack subject, the rest by its subscription."""
+        if self._muted is None:
+            return False
+        subscription = line.split()[2]
+        if self._muted in line:
+            self._muted_ids.add(subscription)
+        return subscription in self._muted_ids
 
     async def cut(self) -> None:
         """Break every connection, once; clients may connect again at once."""
@@ -263,6 +283,8 @@ class _Link:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 line, body = await _frame(reader, _DELIVER)
+                if body and self._proxy.is_muted(line):
+                    continue
                 fault = self._proxy.answer_to(line.split()[1].decode()) if body else None
                 if fault is not None:
                     fault.done.set()

@@ -14,7 +14,7 @@ import pytest
 from tenure import App, Client
 from tests.conftest import Supervisors, Workers
 from tests.contract.support import is_empty
-from tests.processes import TARGET, Site
+from tests.processes import TARGET, Site, until_repaired
 from tests.proxy import Matches, Proxy, Publish, record
 from tests.support import wait_until
 
@@ -63,7 +63,7 @@ async def test_scenario_43_a_crash_between_record_and_wake_up_is_found(
     async with workers.run(app), supervisors.run(app) as supervisor:
         assert await client.run("k").result(WITHIN_SECONDS + float(delay[:-1])) == "attempt 1"
         assert len(site.events("started", "k")) == 1
-        assert supervisor.metrics.repairs["wakeup"] == 1
+        await until_repaired(supervisor, "wakeup")
         await wait_until(lambda: is_empty(client.stores), description="no message is left")
 
 
@@ -202,7 +202,7 @@ async def test_a_cancel_whose_caller_was_killed_before_the_signal_is_obeyed(
     assert status.phase == "stopping"
     async with supervisors.run(app) as supervisor:
         assert (await run.wait(WITHIN_SECONDS)).phase == "cancelled"
-        assert supervisor.metrics.repairs["signal"] == 1
+        await until_repaired(supervisor, "signal")
         assert supervisor.metrics.repairs["stop"] == 0
     assert len(site.events("stopped:cancel", "k")) == 1
 
@@ -223,7 +223,7 @@ async def test_a_cancelled_run_whose_worker_is_killed_ends_cancelled_without_wai
         await looked_at(supervisor, "k")
         await process.kill()
         assert (await run.wait(WITHIN_SECONDS)).phase == "cancelled"
-        assert supervisor.metrics.repairs["stop"] == 1
+        await until_repaired(supervisor, "stop")
         assert supervisor.metrics.cancelled["deaf", "running"] == 1
     assert len(site.events("started", "k")) == 1
 

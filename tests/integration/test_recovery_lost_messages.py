@@ -9,7 +9,7 @@ import pytest
 from tenure import App, Client
 from tests.conftest import Supervisors, Workers
 from tests.contract.support import depth
-from tests.processes import Site
+from tests.processes import Site, until_repaired
 from tests.proxy import Proxy
 from tests.support import wait_until
 
@@ -43,7 +43,7 @@ async def test_a_run_that_waits_is_woken_once_though_its_message_is_gone(
         run = await client.submit(app.actors["quick"].call(), key="k", delay=delay + 1.5)
         await purge(client)
         assert await run.result(WITHIN_SECONDS + delay) == "attempt 1"
-        assert supervisor.metrics.repairs["wakeup"] == 1
+        await until_repaired(supervisor, "wakeup")
     assert len(site.events("started", "k")) == 1
 
 
@@ -74,6 +74,7 @@ async def test_a_run_that_is_stopping_ends_though_its_message_is_gone(
         await process.kill()
         status = await run.wait(WITHIN_SECONDS)
         assert (status.phase, status.attempt) == ("cancelled", 1)
+        await until_repaired(supervisor, "stop")
         assert supervisor.metrics.cancelled["deaf", "running"] == 1
 
 
@@ -122,7 +123,7 @@ async def test_a_stop_signal_that_is_purged_before_anybody_sees_it_is_sent_again
     async with supervisors.run(app) as supervisor:
         await site.wait_for("stopped:cancel", "k", timeout=WITHIN_SECONDS)
         assert (await run.wait(WITHIN_SECONDS)).phase == "cancelled"
-        assert supervisor.metrics.repairs["signal"] == 1
+        await until_repaired(supervisor, "signal")
         assert supervisor.metrics.repairs["session"] == 0
 
 

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tenure import App, Client
+from tenure.core import commands as c
+from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
-from tests.processes import Process, Site
+from tests.processes import Process, Site, until_repaired
 from tests.proxy import Proxy, Publish, record
 from tests.support import wait_until
 
@@ -69,6 +71,7 @@ async def test_a_stop_whose_grace_is_over_ends_cancelled_by_force_and_is_counted
 
         await wait_until(fenced, description="its value is refused")
         said = await worker.metrics()
+        await until_repaired(supervisor, "forced")
         assert supervisor.metrics.cancelled["blocks", "forced"] == 1
         assert sum(supervisor.metrics.cancelled.values()) == 1
         assert total(said, "tenure_cancelled", "blocks") == 0
@@ -90,7 +93,7 @@ async def test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker(
     async with workers.run(app), supervisors.run(app) as supervisor:
         assert await run.result(5.0) == "attempt 2"
         assert len(site.events("ended", "k")) == 1, "attempt 1 still runs"
-        assert supervisor.metrics.repairs["evicted"] == 1
+        await until_repaired(supervisor, "evicted")
         await site.wait_for("ended", "k", 2)
         assert await run.result(1.0) == "attempt 2"
 
@@ -129,6 +132,32 @@ async def test_a_run_looked_at_while_its_worker_lived_is_taken_over_at_once_when
         assert supervisor.metrics.repairs["takeover"] == 1
 
 
+async def test_a_session_closed_while_a_keeper_looks_is_not_overlooked(
+    site: Site, app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """A keeper has found the holder alive and is held up at the signal; then the worker is killed and its session closed.
+
+    What it found is out of date when it is done: the key must be looked at once more, not in half a minute.
+    """
+    victim = await site.start_worker()
+    run = await client.submit(app.actors["deaf"].call(), key="k")
+    await site.wait_for("started", "k")
+    found = await client.stores.runs.read("k")
+    assert found.record is not None
+    command = c.Cancel(run_id=run.run_id)
+    assert isinstance(await client.stores.runs.commit("k", command, at=found), Committed)
+    held_up = proxy.lose(lambda p: p.subject.startswith(app.names.sessions_prefix + "stop."), OFTEN)
+    async with supervised_behind.run(app) as supervisor:
+        await held_up.done.wait()
+        await victim.kill()
+        keepers = supervisor._keepers
+        assert keepers is not None
+        await wait_until(lambda: "k" in keepers._once_more, description="a rescue asks for the key meanwhile")
+        held_up.clear()
+        assert (await run.wait(WITHIN_SECONDS)).phase == "cancelled"
+        await until_repaired(supervisor, "stop")
+
+
 # -- what finished runs owe --------------------------------------------------------------------------------------------
 
 
@@ -143,7 +172,7 @@ async def test_a_finished_record_with_an_outbox_is_paid_and_then_expires(
     await victim.kill()
     async with workers.run(app), supervisors.run(app) as supervisor:
         await site.wait_for("started", "k-child", timeout=WITHIN_SECONDS)
-        assert supervisor.metrics.repairs["outbox"] == 1
+        await until_repaired(supervisor, "outbox")
         await until_gone(client, "k")
         await until_gone(client, "k-child")
     assert len(site.events("started", "k-child")) == 1
@@ -164,7 +193,7 @@ async def test_a_finished_record_that_remembers_a_spawn_forgets_it_and_then_expi
     await victim.kill()
     async with workers.run(app), supervisors.run(app) as supervisor:
         await until_gone(client, "k-child")
-        assert supervisor.metrics.repairs["seen"] == 1
+        await until_repaired(supervisor, "seen")
     assert len(site.events("started", "k-child")) >= 1
 
 

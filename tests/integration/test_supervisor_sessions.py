@@ -73,13 +73,35 @@ def of_a_supervisor(publish: Publish) -> bool:
     return publish.says('"kind":"supervisor"')
 
 
-async def test_a_renewal_that_a_supervisor_has_not_seen_keeps_the_session_open(
+async def test_a_renewal_that_a_supervisor_has_not_heard_of_keeps_the_session_open(
     app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
 ) -> None:
-    """It closes at the revision that it saw, never at one read afresh [16].
+    """Its watch goes silent, and before it can notice that, a session that is renewed all the time looks dead [16].
 
-    Its close is held up on the way; a renewal that is applied first makes the server refuse it.
+    It closes at the revision that it has seen, which is not the session's any more: refused.
     """
+    async with supervised_behind.run(app) as supervisor:
+        heart = await Heart(client).start()
+        census = supervisor._census
+        assert census is not None
+        await wait_until(lambda: census.open_number == 2, description="it is seen")
+        proxy.mute(app.names.sessions_stream)
+
+        async def beaten() -> bool:
+            assert await heart.beat()
+            await asyncio.sleep(TTL / 10)  # paused: between two renewals
+            return client.stores.clock.steady() - census._watched[heart.session.id].since < TTL / 2
+
+        await asyncio.sleep(TTL / 2)  # paused: what it has seen grows old
+        await wait_until(beaten, description="it has tried, was refused and has looked")
+        assert await heart.closed() is None
+        assert supervisor.metrics.repairs["session"] == 0
+
+
+async def test_a_renewal_that_overtakes_a_close_keeps_the_session_open(
+    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """Its close is held up on the way; a renewal that is applied first makes the server refuse it [16]."""
     async with supervised_behind.run(app) as supervisor:
         heart = await Heart(client).start()
         held = proxy.hold(closes(heart, app), 1_000)  # type: ignore[arg-type]  # it is a Matches
