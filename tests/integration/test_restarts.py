@@ -315,12 +315,19 @@ async def test_a_worker_whose_runs_bucket_was_made_anew_ends_and_says_why(app: A
     gated = Gated(app)
     async with workers.run(app) as running, opened_at_last(gated.gate):
         await gated.start(client, "long")
+        held = (await client.stores.runs.read("long")).revision
         await delete(client, app.names.runs_stream)
         await not_ready_for(running, app.names.runs_bucket)
         await set_up_again(client)
+        for number in range(held - 1):
+            await client.submit(gated.actor.call(), key=f"other{number}", delay=60)
+        stranger = await client.submit(gated.actor.call(), key="long", delay=60)
+        assert (await client.stores.runs.read("long")).revision == held
         with pytest.raises(ConfigError, match=f"{app.names.runs_bucket} was deleted and made anew"):
             await running.ended()
-        assert await client.status("long") is None
+        status = await client.status("long")
+        assert status is not None
+        assert (status.run_id, status.phase) == (stranger.run_id, "scheduled")
         assert gated.stopped == ["lease_lost"]
     async with workers.run(app):
         run = await submitted(client, gated, "next")

@@ -67,6 +67,11 @@ class Cluster:
                 raise Unavailable(f"{consumer or stream} has no leader: {answer}")
             time.sleep(_POLL_SECONDS)
 
+    def meta_leader(self) -> EmbeddedServer:
+        """The node that places streams and consumers, and answers what is not one stream's alone."""
+        with urllib.request.urlopen(f"{self.nodes[0].monitor_url}/jsz", timeout=2.0) as answer:  # noqa: S310 - our own
+            return self.nodes[_NAMES.index(json.loads(answer.read())["meta_cluster"]["leader"])]
+
     def step_down(self, stream: str, consumer: str = "") -> None:
         """Have the leader of a stream, or of a consumer of it, hand over. Raises Unavailable if it does not."""
         kind, name = ("CONSUMER", f"{stream}.{consumer}") if consumer else ("STREAM", stream)
