@@ -287,6 +287,12 @@ async def _depth(client: Client, number: int) -> bool:
     return isinstance(info, dict) and info["state"]["messages"] == number
 
 
+async def _delivered(client: Client, number: int) -> bool:
+    names = client.app.names
+    info = await client.stores.conn.api(f"CONSUMER.INFO.{names.work_stream}.{names.consumer('default', 'normal')}", {})
+    return isinstance(info, dict) and info["delivered"]["consumer_seq"] >= number
+
+
 async def delete(client: Client, stream: str) -> None:
     assert isinstance(await client.stores.conn.api(f"STREAM.DELETE.{stream}", {}), dict)
 
@@ -318,6 +324,9 @@ async def test_a_worker_whose_runs_bucket_was_made_anew_ends_and_says_why(app: A
         held = (await client.stores.runs.read("long")).revision
         await delete(client, app.names.runs_stream)
         await not_ready_for(running, app.names.runs_bucket)
+        await client.stores.conn.put(app.names.work("default", "normal", "ghost", "01JRUN"), b"")
+        await wait_until(lambda: _delivered(client, 2), description="its wake-up is delivered")
+        assert [live.key for live in running.worker.table.all()] == ["long"], "nothing is claimed meanwhile"
         await set_up_again(client)
         for number in range(held - 1):
             await client.submit(gated.actor.call(), key=f"other{number}", delay=60)
