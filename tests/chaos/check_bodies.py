@@ -47,9 +47,18 @@ class Known:
         self.stopped_at: dict[str, int] = {}
         self.told: dict[tuple[str, str, int], float] = {}
         self.run_ids: dict[str, list[str]] = defaultdict(list)
+        self._torn: set[str] = set()
+        newest: dict[str, int] = {}
         for revision in evidence.revisions:
+            if revision.before != newest.get(revision.key, 0):
+                self._torn.add(revision.key)
+            newest[revision.key] = revision.seq
             self._take(revision)
         self.closed_at = {s.id: s.stored_at for s in evidence.sessions if s.closed is not None}
+
+    def whole(self, key: str) -> bool:
+        """Whether every revision of a key was seen, for certain."""
+        return not self.evidence.missing or (key not in self._torn and key in self.evidence.records)
 
     def _take(self, revision: Revision) -> None:
         if revision.gone:
@@ -150,7 +159,7 @@ def _spawned_once(known: Known) -> Iterator[Violation]:
             continue
         outcome = known.outcomes.get(line.run_id)
         won = outcome is not None and outcome[0].phase == "succeeded" and outcome[0].attempt == line.attempt
-        if outcome is None and known.evidence.missing:
+        if outcome is None and not known.whole(line.key):
             continue  # it may be among what nobody has seen
         for child in line.spawned:
             runs = known.run_ids.get(child, [])
@@ -171,7 +180,7 @@ def _hooks_once(known: Known) -> Iterator[Violation]:
         for phase in ("succeeded", "failed", "cancelled"):
             key = derived_id(run_id, f"{phase}.0")
             number, wanted = len(known.run_ids.get(key, [])), int(phase == last.phase)
-            if number != wanted and not (number < wanted and known.evidence.missing):
+            if number != wanted:
                 yield Violation(
                     "hooked once", run.key, f"{run_id} ended {last.phase}: {number} runs of its {phase} hook"
                 )

@@ -45,7 +45,7 @@ def _check_asks(known: Known) -> Iterator[Violation]:
 def _accepted(known: Known, ask: AskLine) -> Iterator[Violation]:
     run = known.runs.get(ask.run_id)
     if run is None:
-        if not known.evidence.missing and ask.run_id not in known.outcomes:
+        if ask.run_id not in known.outcomes and known.whole(ask.key):
             yield Violation("nothing lost", ask.key, f"{ask.told} run {ask.run_id} is in no revision of the record")
     elif (run.key, run.generation) != (ask.key, ask.generation):
         yield Violation(
@@ -101,7 +101,7 @@ def _check_counts(known: Known) -> Iterator[Violation]:
     counts = known.evidence.counts
     ended_cancelled = sum(1 for last, _ in known.outcomes.values() if last.phase == "cancelled")
     told = sum(counts.cancelled.values())
-    if told > ended_cancelled and not known.evidence.missing:
+    if told > ended_cancelled + known.evidence.missing:
         yield Violation(
             "counted once", "", f"{told} runs counted as cancelled ({counts.cancelled}), {ended_cancelled} were"
         )
@@ -113,7 +113,7 @@ def _check_counts(known: Known) -> Iterator[Violation]:
     # a copy of a wake-up that two processes get is counted by both: each alone counts a run at most once
     followed = sum(len(run_ids) for run_ids in known.run_ids.values())
     for heads in counts.heads:
-        if heads > followed and not known.evidence.missing:
+        if heads > followed + known.evidence.missing:
             yield Violation(
                 "counted once", "", f"{heads} runs counted as superseded by one process, there were {followed}"
             )

@@ -100,8 +100,8 @@ async def sessions(stores: Stores) -> list[SessionSeen]:
     return found
 
 
-async def revisions(stores: Stores, seen: dict[int, Revision]) -> tuple[list[Revision], int]:
-    """Every revision: those ``seen`` as events and those that only the history has; and how many neither has."""
+async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Revision]) -> tuple[list[Revision], int]:
+    """Every revision: those ``seen`` as events, those that only the history has, those stored ``now``; and how many none has."""
     names = stores.names
     info = await _api(stores, f"STREAM.INFO.{names.runs_stream}", {})
     last = int(info["state"]["last_seq"])
@@ -118,6 +118,8 @@ async def revisions(stores: Stores, seen: dict[int, Revision]) -> tuple[list[Rev
         before = -1 if _is_mark(msg) else int(headers.get("Nats-Expected-Last-Subject-Sequence", "-1"))
         key = decode_key(msg.subject[len(names.runs_prefix) :])
         seen[seq] = revision_of(None if _is_mark(msg) else decode(msg.data), key=key, seq=seq, before=before)
+    for record in now.values():
+        seen.setdefault(record.seq, record)
     return [seen[seq] for seq in sorted(seen)], last - len(seen)
 
 

@@ -139,7 +139,7 @@ class Chaos:
             records = await collect.records(stores)
             self._recorder.term(5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
-            revisions, missing = await collect.revisions(stores, events)
+            revisions, missing = await collect.revisions(stores, events, records)
             return Evidence(
                 bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.checker import check
-from tests.chaos.histories import Story
+from tests.chaos.histories import Story, ran_well
 from tests.chaos.histories_bad import BAD, two_outcomes
 from tests.chaos.histories_good import GOOD
 
@@ -43,3 +43,10 @@ def test_nothing_is_found_only_because_revisions_are_missing() -> None:
             story.evidence.missing = 1
             assert check(story.evidence) == [], f"without {seen[cut]}"
             story.evidence.revisions = seen
+
+
+def test_a_lost_submit_is_found_though_revisions_of_other_keys_are_missing() -> None:
+    story = ran_well()
+    story.asked("submit", "accepted", "r9", 2)
+    story.evidence.missing = 5
+    assert "nothing lost" in found(story)
