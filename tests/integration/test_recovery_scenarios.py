@@ -149,7 +149,9 @@ async def test_scenario_19_a_supervisor_with_an_old_snapshot_cannot_undo_an_outc
         assert await run.result(5) == "attempt 1"
         held.clear()
         await proxy.release(held)
-        await wait_until(lambda: not supervisor._keepers.waiting, description="the keeper is done")  # type: ignore[union-attr]  # it runs
+        keepers = supervisor._keepers
+        assert keepers is not None
+        await wait_until(lambda: not keepers.waiting, description="the keeper is done")
         status = await run.status()
         assert status is not None
         assert (status.phase, status.attempt, status.generation) == ("succeeded", 1, 1)

@@ -121,7 +121,9 @@ async def test_clocks_start_anew_after_a_disconnect(
     """A supervisor and a worker are cut off by the same outage for longer than the ttl: it closes nobody at once after it."""
     async with supervised_behind.run(app) as supervisor:
         heart = await Heart(client).start()
-        await wait_until(lambda: supervisor._census.open_number == 2, description="it is seen")  # type: ignore[union-attr]  # it runs
+        census = supervisor._census
+        assert census is not None
+        await wait_until(lambda: census.open_number == 2, description="it is seen")
         await proxy.take_down()
         await asyncio.sleep(TTL + 0.5)  # paused: an outage
         await proxy.bring_up()
