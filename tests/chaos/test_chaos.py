@@ -37,14 +37,14 @@ def chaos(*options: str, seconds: float) -> None:
 @pytest.mark.timeout(120)
 def test_every_invariant_holds_under_kills_and_freezes_on_one_server() -> None:
     """Workers, supervisors and producers killed, frozen and drained; the server killed and frozen."""
-    chaos("--seconds", "12", "--keys", "300", "--rate", "40", "--quiet", "40", seconds=100)
+    chaos("--seconds", "8", "--keys", "300", "--rate", "40", "--quiet", "40", seconds=100)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(150)
 def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> None:
     """Three servers: leaders killed, frozen, stepping down; where namespaces can be made, nodes and clients cut off."""
-    chaos("--servers", "3", "--seconds", "12", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
+    chaos("--servers", "3", "--seconds", "8", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
 
 
 @pytest.mark.chaos
