@@ -314,7 +314,8 @@ async def test_a_child_that_cannot_have_the_actor_fails_the_attempt_and_says_why
     client: Client, workers: Workers, tasks: Any, monkeypatch: pytest.MonkeyPatch, variable: str, error: str
 ) -> None:
     monkeypatch.setenv(variable, "30")
-    tasks.app.config = replace(FAST, child_start_seconds=0.8)
+    if "ProcessDied" in error:  # the others say so themselves, however long a loaded machine takes to start them
+        tasks.app.config = replace(FAST, child_start_seconds=0.8)
     async with workers.run(tasks.app):
         with pytest.raises(RunFailed) as failed:
             await (await client.submit(tasks.punctual.call())).result(10)

@@ -69,7 +69,7 @@ class Cluster:
 
     def meta_leader(self) -> EmbeddedServer:
         """The node that places streams and consumers, and answers what is not one stream's alone."""
-        with urllib.request.urlopen(f"{self.nodes[0].monitor_url}/jsz", timeout=2.0) as answer:  # noqa: S310 - http, our own
+        with urllib.request.urlopen(f"{self.nodes[0].monitor_url}/jsz", timeout=2.0) as answer:  # noqa: S310  (our own node's http address)
             return self.nodes[_NAMES.index(json.loads(answer.read())["meta_cluster"]["leader"])]
 
     def step_down(self, stream: str, consumer: str = "") -> None:
