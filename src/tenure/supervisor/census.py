@@ -2,8 +2,8 @@
 
 A session that was seen at one revision for a whole ttl is closed by CAS *at that revision* [16]: a renewal that this
 supervisor has not heard of makes the server refuse. What it saw counts only while it could have seen more: the clocks of
-all sessions start anew whenever this process was cut off, frozen or busy, and whenever its own renewals are not
-confirmed - then the bucket takes nobody's (a leader is being elected), and the silence of others proves nothing.
+all sessions start anew when this process was cut off, and stand still while it is frozen or busy, and while its own
+renewals are not confirmed - then the bucket takes nobody's (a leader is being elected), and silence proves nothing.
 """
 
 from __future__ import annotations
@@ -141,17 +141,32 @@ class Census:
 
     async def close_silent(self, is_mine: Callable[[str], bool]) -> None:
         """Close sessions that are silent for their ttl, until cancelled. ``is_mine``: our own, which others look after."""
+        overdue = False
         while True:
             before = self._clock.steady()
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock.steady()
-            stalled = now - before > _STALL_SECONDS
-            unconfirmed = now - self._confirmed_at() > _UNCONFIRMED * self._ttl
-            if stalled or unconfirmed or not self._conn.is_connected:
-                self.start_anew()
+            unconfirmed = now - self._confirmed_at()
+            if unconfirmed > _UNCONFIRMED * self._ttl:
+                self._discount(now - before if overdue else unconfirmed)
+                overdue = True
                 continue
-            if self.caught_up.is_set():
+            overdue = False
+            if now - before > _STALL_SECONDS:
+                self._discount(now - before)
+            elif self._conn.is_connected and self.caught_up.is_set():
                 await self._close(self._silent(now, is_mine))
+
+    def _discount(self, seconds: float) -> None:
+        """So long nobody could have been heard: it is no silence. What was seen before goes on counting.
+
+        Else a machine that is always busy would never close anybody.
+        """
+        now = self._clock.steady()
+        self._watching_since = min(now, self._watching_since + seconds)
+        for seen in self._watched.values():
+            if seen.session.closed is None:
+                seen.since = min(now, seen.since + seconds)
 
     def _silent(self, now: float, is_mine: Callable[[str], bool]) -> list[_Watched]:
         old = [
