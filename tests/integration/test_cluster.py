@@ -109,8 +109,6 @@ async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client
         await busy.sees_nothing_of(node.kill, client, running)
 
 
-# nats-py forgets to close the socket of a server that takes a connection and never greets; the collector closes it.
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*StreamWriter:pytest.PytestUnraisableExceptionWarning")
 async def test_a_frozen_server_costs_no_body_its_lease(app: App, client: Client, cluster: Cluster):
     """SIGSTOP of the sessions' leader, which is also what the worker is connected to.
 

@@ -45,6 +45,15 @@ class QuickClient(NatsClient):
         self._answers_skip = 0
         self._answered: Callable[[bytes, bytes], None] = lambda _token, _data: None
 
+    async def _process_connect_init(self) -> None:
+        """As nats-py's, which forgets the socket of a server that takes a connection and does not greet."""
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
+            raise
+
     def take_answers(self, subscription: Subscription, prefix: str, answered: Callable[[bytes, bytes], None]) -> None:
         """Call ``answered(subject without prefix, data)`` for what arrives for ``subscription`` without headers."""
         self._answered = answered

@@ -163,6 +163,7 @@ class Supervisor:
                     ("sweep", lambda: self._sweep(sweep)),
                     ("rescue", lambda: self._rescue(sweep)),
                     ("session", self._keep_session),
+                    ("presence", stores.presence.run),
                     *[("keeper", keepers.keep)] * config.repairs_at_once,
                 ]
                 tasks = [group.create_task(_without_end(name, loop)) for name, loop in loops]
@@ -257,6 +258,8 @@ class Supervisor:
         """Empty while sessions are watched, keys are swept and the own session is trusted; else what is missing."""
         if self._lease is None or self._census is None or self._service is None or self._service.done():
             return "not running"
+        if self.stores.presence.missing:
+            return self.stores.presence.missing
         if not self._lease.trusted:
             return "the session is not trusted"
         if not self._census.caught_up.is_set():
