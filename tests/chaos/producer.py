@@ -19,7 +19,7 @@ from typing import Any
 
 from tenure import Client, KeyIsLive, OutcomeUnknown, RunCancelled, RunFailed, RunSuperseded, TenureError, Unavailable
 from tenure.actors import Call
-from tests.chaos.actors import (
+from tests.chaos.bodies import (
     again,
     app,
     block,

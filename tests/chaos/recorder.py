@@ -17,7 +17,7 @@ from tenure.core.errors import TenureError
 from tenure.core.records import decode
 from tenure.core.subjects import decode_key
 from tenure.nats.connection import Connection
-from tests.chaos.actors import app
+from tests.chaos.bodies import app
 from tests.chaos.evidence import revision_of
 from tests.chaos.journal import Journal
 

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tenure.loops import run_loop
 from tenure.stores import Stores
 from tests.chaos import collect
-from tests.chaos.actors import app
+from tests.chaos.bodies import app
 from tests.chaos.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
 from tests.chaos.journal import read, steady
 from tests.chaos.nemesis import Nemesis
@@ -177,7 +177,7 @@ class Chaos:
         port = 9100 if space else _free_port()
         self._metrics[name] = f"http://{address}:{port}/metrics"
         metrics = ("--metrics-host", address, "--metrics-port", str(port))
-        target = "tests.chaos.actors:app"
+        target = "tests.chaos.bodies:app"
         return self._child(name, space, "-m", "tenure.cli", command, target, "--log-json", *metrics, *options)
 
     def _place(self, name: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The app that chaos runs: one actor for each way in which a body can behave.
 
-Every body writes a line when it starts and one when it ends. Which attempt fails is fixed by its run id, so that nothing
+Not named after them: pytest would import it in the place of the package ``actors``. Every body writes a line when it
+starts and one when it ends. Which attempt fails is fixed by its run id, so that nothing
 here needs a state of its own.
 """
 
