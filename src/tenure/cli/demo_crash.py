@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from tenure.cli.demo_story import Document
 from tenure.client import Client
@@ -30,42 +29,40 @@ class CrashStory:
         self._client = client
         self._documents = documents
         self._pids = (killed, frozen)
+        self._victims: dict[str, str] = {}
+        self._struck_at = 0.0
         self.cut_down = 0
         self.took: dict[str, list[float]] = {"killed": [], "frozen": []}
 
-    async def until_running(self) -> None:
-        """Return once every one of the documents is being read by one of the two. Raises Unavailable."""
+    async def strike(self) -> None:
+        """Kill and freeze, as soon as every one of the documents is being read by one of the two. Raises Unavailable."""
         await self._until(lambda record: record.phase is Phase.RUNNING, _START_SECONDS, "start")
-
-    @asynccontextmanager
-    async def signals(self) -> AsyncIterator[None]:
-        """Both signals at once; however this ends, the frozen worker is let go."""
+        self._victims = await self._held_by()
+        self.cut_down = sum(victim == "killed" for victim in self._victims.values())
         killed, frozen = self._pids
+        self._struck_at = asyncio.get_running_loop().time()
         os.kill(killed, signal.SIGKILL)
         os.kill(frozen, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(frozen, signal.SIGCONT)
+
+    def let_go(self) -> None:
+        """Wake the frozen worker up."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pids[1], signal.SIGCONT)
 
     async def play(self) -> None:
-        """Kill and freeze; note when each run starts elsewhere; let the frozen worker go."""
-        victims = await self._victims()
-        self.cut_down = sum(victim == "killed" for victim in victims.values())
+        """Note when each run starts elsewhere; then let the frozen worker go. Raises Unavailable."""
         loop = asyncio.get_running_loop()
-        async with self.signals():
-            started = loop.time()
 
-            def taken_over(record: Record) -> bool:
-                if record.attempt < 2:  # noqa: PLR2004  (the second attempt is the takeover)
-                    return False
-                self.took[victims[record.key]].append(loop.time() - started)
-                return True
+        def taken_over(record: Record) -> bool:
+            if record.attempt < 2:  # noqa: PLR2004  (the second attempt is the takeover)
+                return False
+            self.took[self._victims[record.key]].append(loop.time() - self._struck_at)
+            return True
 
-            await self._until(taken_over, _TAKEOVER_SECONDS, "be taken over")
+        await self._until(taken_over, _TAKEOVER_SECONDS, "be taken over")
+        self.let_go()
 
-    async def _victims(self) -> dict[str, str]:
+    async def _held_by(self) -> dict[str, str]:
         """Which of the two each document is read by."""
         names: dict[str, str] = {}
         for document in self._documents:

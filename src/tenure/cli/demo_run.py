@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,7 @@ class _Demo:
         self._bar = progress.add_task("starting", total=None)
         self._children: list[Child] = []
         self._addresses: dict[str, str] = {}
+        self._crash: CrashStory | None = None
 
     async def run(self, folder: Path | None, limit: int) -> Report:
         """Everything, from the first process to the last number."""
@@ -109,8 +110,7 @@ class _Demo:
                 ready = await self._start_workers()
                 monitor = MonitorStory(watching, watch, monitor_app.actors["check"], ready[-1].pid)
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(crash.play())
-                    group.create_task(story.play())
+                    group.create_task(_one_after_the_other(crash.play(), story.play()))
                     group.create_task(monitor.play(str(folder or Path.cwd())))
                     group.create_task(self._finished(client, story, documents))
                 await monitor.end()
@@ -119,6 +119,8 @@ class _Demo:
                 metrics = await self._settled([documents, watch], crash.cut_down)
                 stale = await stale_writes(client, story, documents)
             finally:
+                if self._crash is not None:
+                    self._crash.let_go()
                 codes = await self._stop_workers()
         return make_report(
             story, monitor, crash, (documents, watch), metrics, stale=stale, seconds=seconds, codes=codes
@@ -146,7 +148,8 @@ class _Demo:
         )
         crash = CrashStory(client, victims, killed.pid, frozen.pid)
         await story.submit(victims)
-        await crash.until_running()
+        self._crash = crash  # whatever happens from here on, the frozen one must be let go
+        await crash.strike()
         del self._addresses["killed"]  # it will not answer any more, and has counted nothing that matters
         return crash
 
@@ -217,6 +220,16 @@ class _Demo:
             if metrics.counts(cut_down) == counts_of(ledgers) or loop.time() > until:
                 return metrics
             await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _one_after_the_other(crash: Coroutine[Any, Any, None], story: Coroutine[Any, Any, None]) -> None:
+    """The takeovers first: behind three hundred documents their times would tell of the queue."""
+    try:
+        await crash
+    except BaseException:
+        story.close()
+        raise
+    await story
 
 
 def _find(folder: Path | None, limit: int) -> list[Any]:
