@@ -74,6 +74,7 @@ class Lease:
         self._reason: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
+        self._main_task: asyncio.Task[None] | None = None
         self._opened = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"tenure-lease-{self._session.id}", daemon=True)
@@ -104,27 +105,23 @@ class Lease:
         return self._clock.now() + self._trusted_until - self._clock.steady()
 
     async def open(self) -> None:
-        """Start the thread and create the session. Raises Unavailable or ConfigError."""
+        """Start the thread and create the session. Raises Unavailable or ConfigError. Cancelled, it leaves no thread."""
         self._thread.start()
         try:
             await _blocking(self._opened.wait)
         except BaseException:
-            self._ask_to_close("given up while it was being opened")
+            await self.close("given up while it was being opened")
             raise
         if self._error is not None:
             raise self._error
 
     async def close(self, reason: str) -> None:
         """Close the session with ``reason`` (``drain``: every body has ended) and end the thread."""
-        self._ask_to_close(reason)
-        await _blocking(self._thread.join)
-
-    def _ask_to_close(self, reason: str) -> None:
         self._reason = reason
-        loop, closing = self._loop, self._closing
-        if loop is not None and closing is not None:  # else the thread finds the reason when it comes to its loop
+        if self._loop is not None:  # else the thread finds the reason when it comes to its loop
             with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
-                loop.call_soon_threadsafe(closing.set)
+                self._loop.call_soon_threadsafe(self._asked_to_close)
+        await _blocking(self._thread.join)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -138,9 +135,16 @@ class Lease:
         finally:
             self._opened.set()
 
+    def _asked_to_close(self) -> None:
+        if self._closing is not None and self._main_task is not None:
+            self._closing.set()
+            if not self._opened.is_set():  # the server may be silent for a long time: nobody waits for it any more
+                self._main_task.cancel()
+
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._closing = asyncio.Event()
+        self._main_task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()  # last: from here on it can be asked to close
         if self._reason is not None:
             return
         conn = await Connection.open(self._url, self._config, name=f"tenure-lease-{self.id}", **self._options)

@@ -1,0 +1,76 @@
+"""A lease's thread ends with whoever wanted it, whatever the server does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tenure.clock import SYSTEM
+from tenure.config import Config
+from tenure.core.subjects import Names
+from tenure.lease import Lease
+from tests.proxy import Proxy
+from tests.support import wait_until
+
+PATIENT = Config(connect_timeout_seconds=60, patience_seconds=60)
+"""Who gives up here is the caller."""
+
+
+def lease_at(url: str, namespace: str) -> Lease:
+    return Lease(
+        url=url,
+        names=Names(namespace),
+        config=PATIENT,
+        clock=SYSTEM,
+        kind="worker",
+        ttl=5.0,
+        options={},
+        on_stop=lambda _signal: None,
+        on_lost=lambda _why: None,
+    )
+
+
+def lease_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure-lease")]
+
+
+async def give_up(opening: asyncio.Task[None]) -> None:
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(opening, 5)
+    await wait_until(lambda: not lease_threads(), description="its thread has ended", timeout=2)
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[str]:
+    """The URL of something that takes connections and says nothing."""
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def test_an_opening_that_is_given_up_before_the_server_greets_leaves_no_thread(silent: str, namespace: str):
+    """As when a supervisor stops while it opens a new session, the old one having been lost with its server."""
+    opening = asyncio.create_task(lease_at(silent, namespace).open())
+    await wait_until(lease_threads, description="its thread runs")
+    await give_up(opening)
+
+
+async def test_an_opening_that_is_given_up_while_its_entry_cannot_be_stored_leaves_no_thread(
+    proxy: Proxy, namespace: str
+):
+    names = Names(namespace)
+    lost = proxy.lose_answer(lambda p: p.subject.startswith(names.session("")))
+    opening = asyncio.create_task(lease_at(proxy.url, namespace).open())
+    await wait_until(lambda: lost.hits, description="it creates its entry")
+    await give_up(opening)
