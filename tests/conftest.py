@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tenure import App, Client
@@ -21,6 +22,9 @@ from tenure.worker import Worker
 from tests.support import FAST, wait_until
 
 _numbers = itertools.count()
+hypothesis.settings.register_profile("tenure", deadline=None)  # how long an example takes says how busy the machine is
+hypothesis.settings.load_profile("tenure")
+
 _LASTING_THREADS = ("tenure-embedded-server", "asyncio_", "tenure-body", "pytest")
 
 

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenure import Config
+from msgspec.structs import replace
+
+from tenure import Client, Config
+from tenure.core.sessions import Session
 
 FAST = Config(
     session_ttl_seconds=2.0,
@@ -32,3 +35,12 @@ async def wait_until(predicate: Callable[[], Any], *, description: str, timeout:
         if loop.time() > end:
             raise AssertionError(f"waited {timeout} s in vain: {description}")
         await asyncio.sleep(0.01)  # paused: between two looks
+
+
+async def session_that_is_gone(client: Client) -> str:
+    """The id of a session that was closed as lost."""
+    stores = client.stores
+    session = Session(id=stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=1.0, started_at=client.now())
+    revision = await stores.sessions.create(session, stores.runs.patience())
+    await stores.sessions.write(replace(session, closed="expired"), revision)
+    return session.id

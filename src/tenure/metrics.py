@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tenure.core.records import Count
+
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 HEAD_OUTCOMES = (
     "won",
@@ -49,6 +51,7 @@ OPERATIONS = (
     "confirm",
     "clearoutbox",
     "forgetseen",
+    "takecounts",
 )
 
 
@@ -110,6 +113,12 @@ class Metrics(Collector):
     def conflict(self, operation: str) -> None:
         """A CAS was refused."""
         self.conflicts[operation] = self.conflicts.get(operation, 0) + 1
+
+    def count(self, counts: Iterable[Count]) -> None:
+        """What became of runs by a write of this process."""
+        for told in counts:
+            family = self.superseded if told.what == "superseded" else self.cancelled
+            family[told.actor, told.where] += told.number
 
     def swept(self, records: int, seconds: float) -> None:
         """A supervisor has passed over all records."""

@@ -137,13 +137,9 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Counters summed over all processes, as last scraped (a dead process's last values).
-
-    ``heads``: what each process by itself counted as superseded at its head check.
-    """
+    """Counters summed over all processes, as last scraped (a dead process's last values)."""
 
     superseded: dict[str, int] = field(default_factory=dict)
-    heads: list[int] = field(default_factory=list)
     cancelled: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
 

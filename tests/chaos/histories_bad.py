@@ -340,7 +340,7 @@ def head_counted_twice() -> Story:
     story.claim()
     story.end(1.9)
     story.finish()
-    story.evidence.counts = Counts(superseded={"head": 3}, heads=[3])
+    story.evidence.counts = Counts(superseded={"head": 2})
     return story
 
 

@@ -253,7 +253,6 @@ class Chaos:
 
         return Counts(
             superseded=of("tenure_superseded"),
-            heads=[counts.get(("tenure_superseded", "head"), 0) for counts in self._counts.values()],
             cancelled=of("tenure_cancelled"),
             outcomes=of("tenure_outcomes"),
         )

@@ -1,4 +1,7 @@
-"""Superseded runs are counted by the refusal that made an end of them: a second copy of a wake-up is no second run."""
+"""Superseded and cancelled runs are counted by the write that takes them out of the record: once, over all processes.
+
+A second copy of a wake-up is no second run, whoever gets it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure import App, Client, Context
+from tenure.core import commands as c
 from tenure.core.records import Phase, encode
+from tenure.nats.runs import Found
 from tenure.worker import Worker
-from tests.conftest import Workers
-from tests.support import wait_until
+from tests.conftest import Supervisors, Workers
+from tests.support import FAST, session_that_is_gone, wait_until
 
 
 async def wake_again(client: Client, key: str, run_id: str, generation: int) -> None:
@@ -33,6 +38,10 @@ async def answered(worker: Worker) -> None:
         return not waiting and not unanswered
 
     await wait_until(none_left, description="every wake-up is answered")
+
+
+async def nothing_at_all() -> None:
+    """Return."""
 
 
 def superseded(worker: Worker) -> dict[Any, int]:
@@ -60,13 +69,9 @@ async def test_a_late_copy_for_a_run_that_ended_with_a_successor_is_not_supersed
         assert superseded(running.worker) == {}
 
 
-async def test_a_late_copy_for_a_run_that_this_worker_ended_is_not_counted_at_all(
+async def test_a_late_copy_for_a_run_whose_outcome_the_record_has_forgotten_is_not_superseded(
     app: App, client: Client, workers: Workers
 ) -> None:
-    """Generation 1's outcome is no longer in the record when the copy comes.
-
-    The worker itself remembers that it ended.
-    """
 
     @app.actor
     async def tick(ctx: Context) -> int:
@@ -81,25 +86,92 @@ async def test_a_late_copy_for_a_run_that_this_worker_ended_is_not_counted_at_al
             return status is not None and status.generation == 4
 
         await wait_until(third_ended, description="two more generations have run")
-        before = dict(running.worker.metrics.claims)
         await wake_again(client, "k", first.run_id, 1)
         await answered(running.worker)
+        assert running.worker.metrics.claims["tick", "superseded"] == 1
         assert superseded(running.worker) == {}
-        assert dict(running.worker.metrics.claims) == before
 
 
-async def test_a_replaced_run_is_counted_once_however_often_it_is_woken(
+async def test_a_replaced_run_is_counted_once_however_often_it_is_woken_and_whoever_is(
     app: App, client: Client, workers: Workers
 ) -> None:
-    @app.actor
-    async def nothing() -> None:
-        return
-
+    nothing = app.actor(name="nothing")(nothing_at_all)
     old = await client.submit(nothing.call(), key="k")
     new = await client.replace(nothing.call(), key="k")
-    for _ in range(3):
+    async with workers.run(app) as first:
         await wake_again(client, "k", old.run_id, 1)
-    async with workers.run(app) as running:
         await new.result(timeout=5)
-        await answered(running.worker)
-        assert superseded(running.worker) == {("nothing", "head"): 1}
+        await answered(first.worker)
+    async with workers.run(app) as second:
+        await wake_again(client, "k", old.run_id, 1)
+        await answered(second.worker)
+        assert second.worker.metrics.claims["nothing", "superseded"] == 1
+        assert [superseded(first.worker), superseded(second.worker)] == [{("nothing", "head"): 1}, {}]
+
+
+async def test_a_cancelled_run_is_counted_once_however_often_it_is_woken_and_whoever_is(
+    app: App, client: Client, workers: Workers
+) -> None:
+    nothing = app.actor(name="nothing")(nothing_at_all)
+    run = await client.submit(nothing.call(), key="k")
+    await run.cancel()
+    for number in (1, 0):
+        async with workers.run(app) as running:
+            await answered(running.worker)
+            assert running.worker.metrics.claims["nothing", "cancelled"] == 1
+            assert running.worker.metrics.cancelled["nothing", "waiting"] == number
+        await wake_again(client, "k", run.run_id, 1)
+
+
+async def test_runs_replaced_before_anybody_heard_of_them_are_counted_by_the_claim_of_the_newest(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Their wake-ups never come; each is counted under its own actor."""
+    nothing, other = (app.actor(name=name)(nothing_at_all) for name in ("nothing", "other"))
+    await client.submit(nothing.call(), key="k")
+    await client.replace(other.call(), key="k")
+    await client.replace(nothing.call(), key="k")
+    await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})
+    newest = await client.replace(nothing.call(), key="k")
+    async with workers.run(app) as running:
+        await newest.result(timeout=5)
+        assert superseded(running.worker) == {("nothing", "head"): 2, ("other", "head"): 1}
+
+
+async def test_what_no_wake_up_will_tell_of_soon_is_counted_by_a_supervisor(
+    namespace: str, client: Client, supervisors: Supervisors
+) -> None:
+    app = App(namespace, config=replace(FAST, sweep_seconds=0.3))
+    nothing = app.actor(name="nothing")(nothing_at_all)
+    await client.submit(nothing.call(), key="replaced", delay=3600)
+    await client.replace(nothing.call(), key="replaced", delay=3600)
+    await (await client.submit(nothing.call(), key="cancelled", delay=3600)).cancel()
+    async with supervisors.run(app) as supervisor:
+        metrics = supervisor.metrics
+        await wait_until(
+            lambda: metrics.superseded["nothing", "head"] and metrics.cancelled["nothing", "waiting"],
+            description="both are counted",
+        )
+        assert (metrics.superseded["nothing", "head"], metrics.cancelled["nothing", "waiting"]) == (1, 1)
+
+
+async def test_a_superseded_body_that_died_is_counted_once_by_whoever_takes_its_entry_out(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """The claim of its successor, or the supervisor, whichever is first."""
+    nothing = app.actor(name="nothing")(nothing_at_all)
+    dead = await session_that_is_gone(client)
+    runs = []
+    async with supervisors.run(app) as supervisor, workers.run(app) as running:
+        for number in range(20):
+            old = await client.submit(nothing.call(), key=f"k{number}", delay=60)
+            held = await client.stores.runs.read(old.key)
+            assert held.record is not None
+            now = replace(held.record, due=0.0)
+            claim = c.Claim(session=dead, run_id=old.run_id, next_run_id="")
+            await client.stores.runs.commit(old.key, claim, at=Found(now, held.revision))
+            runs.append(await client.replace(nothing.call(), key=old.key))
+        for run in runs:
+            await run.result(timeout=10)
+        counted = [metrics.superseded["nothing", "tail"] for metrics in (supervisor.metrics, running.worker.metrics)]
+        assert sum(counted) == 20

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from tenure import App, Client, Context, Retry
 from tenure.core import commands as c
 from tenure.core.records import Entry, encode
-from tenure.core.sessions import Session
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
-from tests.support import FAST, wait_until
+from tests.support import FAST, session_that_is_gone, wait_until
 
 QUICK = replace(FAST, request_timeout_seconds=0.3, ack_wait_seconds=20.0)
 """``ack_wait`` is long: a redelivery must not be what helps."""
@@ -24,15 +23,6 @@ QUICK = replace(FAST, request_timeout_seconds=0.3, ack_wait_seconds=20.0)
 @pytest.fixture
 def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
-
-
-async def session_that_is_gone(client: Client) -> str:
-    """The id of a session that was closed as lost."""
-    stores = client.stores
-    session = Session(id=stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=1.0, started_at=client.now())
-    revision = await stores.sessions.create(session, stores.runs.patience())
-    await stores.sessions.write(replace(session, closed="expired"), revision)
-    return session.id
 
 
 async def wake(client: Client, key: str) -> None:

@@ -325,7 +325,7 @@ async def test_nasty_keys_all_run_and_none_collides(app: App, client: Client, wo
     assert sorted(found) == sorted(NASTY)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60), min_size=5, max_size=40, unique=True

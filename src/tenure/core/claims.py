@@ -8,8 +8,8 @@ from tenure.core import commands as c
 from tenure.core.endings import conclude_stop, finish
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
-from tenure.core.parts import LOST, Result, decide, ended
-from tenure.core.records import Holder, Phase, Record
+from tenure.core.parts import LOST, Result, decide, ended, owed, superseded
+from tenure.core.records import Holder, Phase, Previous, Record
 
 
 def claim(record: Record | None, command: c.Claim, now: float) -> Result:
@@ -35,11 +35,18 @@ def _claim_waiting(record: Record, command: c.Claim, now: float) -> Result:
         return start(record, command, now, Did.WON, record.failures)
     open_ones = tuple(entry for entry in record.previous if entry.session not in command.closed)
     if record.task.policy.overlap == "parallel":
-        return start(replace(record, previous=open_ones), command, now, Did.WON, record.failures)
+        return _start_over(record, open_ones, command, now)
     blocking = [entry.deadline for entry in open_ones if entry.deadline is None or entry.deadline > now]
     if not blocking:
-        return start(replace(record, previous=()), command, now, Did.WON, record.failures)
+        return _start_over(record, (), command, now)
     return Refused(Why.BUSY, None if None in blocking else max(d for d in blocking if d is not None))
+
+
+def _start_over(record: Record, left: tuple[Previous, ...], command: c.Claim, now: float) -> Decision:
+    """Start, with no more than ``left`` of the older bodies still to be waited for."""
+    gone = [entry for entry in record.previous if entry not in left]
+    counts = superseded(gone, record.task.actor)
+    return start(owed(replace(record, previous=left), *counts), command, now, Did.WON, record.failures)
 
 
 def _claim_running(record: Record, command: c.Claim, now: float) -> Result:
@@ -82,5 +89,7 @@ def start(record: Record, command: c.Claim, now: float, did: Did, failures: int)
             holder=Holder(session=command.session, run_id=record.run_id, attempt=attempt),
             deadline=None if timeout is None else now + timeout,
             evicted=False,
+            uncounted=(),
         ),
+        record.uncounted,
     )

@@ -124,9 +124,13 @@ class Evict(Struct, frozen=True, kw_only=True):
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
-    """The body of an older generation has ended: take its entry out of ``previous``."""
+    """The body of an older generation has ended: take its entry out of ``previous``.
+
+    ``where``: what was refused to it: an outcome (``tail``), a ``retry`` or a ``reschedule``.
+    """
 
     holder: Holder
+    where: str = "tail"
 
 
 class ExpirePrevious(Struct, frozen=True, kw_only=True):
@@ -147,6 +151,10 @@ class ForgetSeen(Struct, frozen=True, kw_only=True):
     ids: frozenset[str]
 
 
+class TakeCounts(Struct, frozen=True, kw_only=True):
+    """Count what became of older generations that nobody has counted yet."""
+
+
 class Purge(Struct, frozen=True, kw_only=True):
     """Forget the key altogether. Only where no body may run and nothing is owed to another key."""
 
@@ -165,5 +173,6 @@ Command = (
     | ExpirePrevious
     | ClearOutbox
     | ForgetSeen
+    | TakeCounts
     | Purge
 )

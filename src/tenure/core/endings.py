@@ -177,6 +177,5 @@ def _displaced(record: Record, since: float, now: float) -> Record:
     """The holder may still run, void since ``since``: it blocks nobody, but it is told to stop and has to confirm."""
     if record.holder is None:
         raise IllegalTransition(record.phase, "Evict", "no holder")
-    return replace(
-        record, previous=bounded((*record.previous, entry(record.holder, record.generation, since)), now, keep=1)
-    )
+    void = entry(record, record.holder, since, counted=True)
+    return bounded(replace(record, previous=(*record.previous, void)), now, keep=1)

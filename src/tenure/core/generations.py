@@ -11,8 +11,8 @@ from tenure.core import commands as c
 from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
-from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, tell
-from tenure.core.records import MAX_PREVIOUS, TERMINAL, Death, Phase, Record, Seen, Stop, Task, schema_for
+from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, owed, tell
+from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task, schema_for
 
 
 def submit(record: Record | None, command: c.Submit, now: float) -> Result:
@@ -57,18 +57,11 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
     policy = command.task.policy
     # the grace that the running body was promised, not its successor's
     told = now + record.task.policy.grace if policy.overlap == "stop" else None
-    previous = record.previous
-    last = record.last
-    if record.holder is not None:
-        stop = record.stop if record.phase is Phase.STOPPING else None
-        previous = (*previous, entry(record.holder, record.generation, stop.deadline if stop else None))
-        if stop is not None:
-            last = ended(record, Phase.CANCELLED, now, reason=stop.reason)
-            record = owing(record, last)
+    record = _displaced(record, now)
     if told is not None:
-        previous = tell(previous, told)
-    previous = bounded(previous, now)
-    if len(previous) > MAX_PREVIOUS:
+        record = replace(record, previous=tell(record.previous, told))
+    record = bounded(record, now)
+    if len(record.previous) > MAX_PREVIOUS:
         return Refused(Why.CROWDED)
     made = Record(
         schema=schema_for(command.task, record.outbox, history),
@@ -80,13 +73,29 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         queued_at=max(now, command.due),
         due=command.due,
         tick=_tick(command, now),
-        previous=previous,
-        last=last,
+        previous=record.previous,
+        last=record.last,
         outbox=record.outbox,
         seen=record.seen + seen,
         history=history,
+        uncounted=record.uncounted,
     )
     return Decision(did, made, effects_of(made))
+
+
+def _displaced(record: Record, now: float) -> Record:
+    """The record whose generation is over: its body, where there is one, is an entry of ``previous``."""
+    actor, holder = record.task.actor, record.holder
+    if holder is None:
+        waited = record.phase is Phase.WAITING
+        return owed(record, Count(what="superseded", where="head", actor=actor)) if waited else record
+    stop = record.stop if record.phase is Phase.STOPPING else None
+    if stop is None:
+        return replace(record, previous=(*record.previous, entry(record, holder, None, counted=False)))
+    last = ended(record, Phase.CANCELLED, now, reason=stop.reason)
+    previous = (*record.previous, entry(record, holder, stop.deadline, counted=True))
+    over = replace(owing(record, last), previous=previous, last=last)
+    return owed(over, Count(what="cancelled", where="running", actor=actor))
 
 
 def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple[Death, ...], now: float) -> Record:
@@ -118,7 +127,8 @@ def cancel(record: Record | None, command: c.Cancel, now: float) -> Result:
     if record.phase is Phase.WAITING:
         last = ended(record, Phase.CANCELLED, now, reason=command.reason)
         over = replace(record, phase=Phase.CANCELLED, previous=told, last=last, failure=None)
-        return decide(Did.CANCELLED, owing(over, last))
+        counted = owed(owing(over, last), Count(what="cancelled", where="waiting", actor=record.task.actor))
+        return decide(Did.CANCELLED, counted)
     if record.phase is Phase.RUNNING:
         stop = Stop(reason=command.reason, at=now, deadline=now + record.task.policy.grace)
         return decide(Did.STOPPING, replace(record, phase=Phase.STOPPING, stop=stop, previous=told))

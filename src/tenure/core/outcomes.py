@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from tenure.core.records import Entry, Holder, Phase, Record
+from tenure.core.records import Count, Entry, Holder, Phase, Record
 from tenure.core.sessions import StopReason
 
 
@@ -39,6 +39,7 @@ class Did(StrEnum):
     EXPIRED = "expired"
     CLEARED = "cleared"
     FORGOT = "forgot"
+    COUNTED = "counted"
     PURGED = "purged"
 
 
@@ -82,11 +83,15 @@ Effect = Wake | Signal | Apply
 
 
 class Decision(Struct, frozen=True):
-    """Store ``record`` at the revision it was decided on (None: purge the entry), then carry out ``effects``."""
+    """Store ``record`` at the revision it was decided on (None: purge the entry), then carry out ``effects``.
+
+    ``counts``: what whoever stores this has to count, because the record does not owe it any more.
+    """
 
     did: Did
     record: Record | None
     effects: tuple[Effect, ...] = ()
+    counts: tuple[Count, ...] = ()
 
 
 class Refused(Struct, frozen=True):

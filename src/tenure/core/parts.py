@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Raw
 from msgspec.structs import replace
 
 from tenure.core.outcomes import Decision, Did, Refused, effects_of
-from tenure.core.records import MAX_PREVIOUS, NULL, Blob, Failure, Holder, Last, Phase, Previous, Record
+from tenure.core.records import MAX_PREVIOUS, NULL, Blob, Count, Failure, Holder, Last, Phase, Previous, Record
 
 Result = Decision | Refused
 
 LOST = Failure(type="WorkerLost", message="the worker that ran the last allowed attempt is gone")
 
 
-def decide(did: Did, record: Record) -> Decision:
+def decide(did: Did, record: Record, counts: tuple[Count, ...] = ()) -> Decision:
     """A decision whose effects are derived from what it stores."""
-    return Decision(did, record, effects_of(record))
+    return Decision(did, record, effects_of(record), counts)
 
 
-def entry(holder: Holder, generation: int, deadline: float | None) -> Previous:
+def entry(record: Record, holder: Holder, deadline: float | None, *, counted: bool) -> Previous:
     """The entry of ``previous`` for a holder that is displaced."""
     return Previous(
         session=holder.session,
         run_id=holder.run_id,
         attempt=holder.attempt,
-        generation=generation,
+        generation=record.generation,
         deadline=deadline,
+        actor=record.task.actor,
+        counted=counted,
     )
+
+
+def superseded(gone: Iterable[Previous], actor: str, where: str = "tail") -> tuple[Count, ...]:
+    """What is to be counted for entries that leave ``previous``; ``actor``: of those that name none."""
+    return tuple(Count(what="superseded", where=where, actor=e.actor or actor) for e in gone if not e.counted)
+
+
+def owed(record: Record, *more: Count) -> Record:
+    """The record with ``more`` that somebody has to count."""
+    counts = {(count.what, count.where, count.actor): count for count in record.uncounted}
+    for count in more:
+        what = (count.what, count.where, count.actor)
+        known = counts.get(what)
+        counts[what] = count if known is None else replace(count, number=count.number + known.number)
+    return replace(record, uncounted=tuple(counts.values())) if more else record
 
 
 def tell(previous: tuple[Previous, ...], deadline: float) -> tuple[Previous, ...]:
@@ -34,12 +53,15 @@ def tell(previous: tuple[Previous, ...], deadline: float) -> tuple[Previous, ...
     return tuple(replace(entry, deadline=deadline) if entry.deadline is None else entry for entry in previous)
 
 
-def bounded(previous: tuple[Previous, ...], now: float, keep: int = 0) -> tuple[Previous, ...]:
-    """Drop the void (past their deadline) where there are too many; the last ``keep`` stay."""
+def bounded(record: Record, now: float, keep: int = 0) -> Record:
+    """Drop the void (past their deadline) of ``previous`` where there are too many; the last ``keep`` stay."""
+    previous = record.previous
     if len(previous) <= MAX_PREVIOUS:
-        return previous
+        return record
     cut = len(previous) - keep
-    return tuple(e for i, e in enumerate(previous) if i >= cut or e.deadline is None or e.deadline > now)
+    void = [e for i, e in enumerate(previous) if i < cut and e.deadline is not None and e.deadline <= now]
+    left = tuple(e for e in previous if e not in void)
+    return owed(replace(record, previous=left), *superseded(void, record.task.actor))
 
 
 def ended(

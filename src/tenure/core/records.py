@@ -115,7 +115,8 @@ class Holder(Struct, frozen=True, kw_only=True):
 class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A body of an older generation that may still run.
 
-    ``deadline``: told to stop and void from then; None: not told.
+    ``deadline``: told to stop and void from then; None: not told. ``actor``: its run's. ``counted``: what became of its
+    run is counted elsewhere (it was cancelled, or goes on with another attempt); else whoever takes the entry out does.
     """
 
     session: str
@@ -123,10 +124,24 @@ class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     generation: int = 0
     deadline: float | None = None
+    actor: str = ""
+    counted: bool = False
 
     def holder(self) -> Holder:
         """The holder that this entry stands for."""
         return Holder(session=self.session, run_id=self.run_id, attempt=self.attempt)
+
+
+class Count(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Runs of an actor that were superseded or cancelled (``what``), and ``where``: the labels of the metrics.
+
+    In a record: by a process that may have no metrics, so whoever takes it out in its own write counts it, once.
+    """
+
+    what: Literal["superseded", "cancelled"]
+    where: str
+    actor: str
+    number: int = 1
 
 
 class Stop(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -204,7 +219,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``due`` 0: at once. ``tick``: the due time a perpetual generation stands for; retries move ``due``, never ``tick``.
     ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
     retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder. ``history``: the deaths of
-    the runs that this one replays, oldest first.
+    the runs that this one replays, oldest first. ``uncounted``: what became of older generations and has still to be
+    counted.
     """
 
     schema: int
@@ -228,6 +244,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outbox: tuple[Entry, ...] = ()
     seen: tuple[Seen, ...] = ()
     history: tuple[Death, ...] = ()
+    uncounted: tuple[Count, ...] = ()
 
 
 _encoder = msgspec.json.Encoder()
@@ -317,11 +334,12 @@ def read_state(text: str) -> State | None:
 def state_of(record: Record) -> str:
     """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none).
 
-    Flags: ``p`` older bodies may run, ``o`` outbox to apply, ``s`` applied entries to forget.
+    Flags: ``p`` older bodies may run, ``o`` outbox to apply, ``s`` applied entries to forget, ``c`` runs to count.
     """
     holder = record.holder
     deadline = record.stop.deadline if record.stop and record.phase is Phase.STOPPING else record.deadline
     flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.seen else "")
+    flags += "c" if record.uncounted else ""
     return (
         f"{record.phase.value} {record.due or '-'} {deadline or '-'} {holder.session if holder else '-'} {flags or '-'}"
         f" {record.task.actor} {record.task.queue} {record.generation}"

@@ -80,6 +80,10 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
         command: {None: (Why.NOTHING,), **{phase: (phase, Why.NOTHING) for phase in Phase}}
         for command in (c.Confirm, c.ExpirePrevious, c.ClearOutbox, c.ForgetSeen)
     },
+    c.TakeCounts: {
+        **dict.fromkeys((None, _R, _S, _OK), (Why.NOTHING,)),
+        **{phase: (phase, Why.NOTHING) for phase in (_W, _F, _C)},
+    },
     c.Purge: {
         None: (Why.ABSENT,),
         _R: (Why.LIVE,),
@@ -116,5 +120,6 @@ _HANDLERS: dict[type, Callable[[Record | None, Any, float], Result]] = {
     c.ExpirePrevious: upkeep.expire_previous,
     c.ClearOutbox: upkeep.clear_outbox,
     c.ForgetSeen: upkeep.forget_seen,
+    c.TakeCounts: upkeep.take_counts,
     c.Purge: upkeep.purge,
 }

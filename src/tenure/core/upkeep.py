@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.outcomes import Decision, Did, Refused, Why
-from tenure.core.parts import Result, decide
+from tenure.core.parts import Result, decide, superseded
 from tenure.core.records import Phase, Record, schema_for
 
 
@@ -17,19 +17,21 @@ def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
     left = tuple(entry for entry in record.previous if entry.holder() != command.holder)
     if left == record.previous:
         return Refused(Why.NOTHING)
-    return decide(Did.CONFIRMED, replace(record, previous=left))
+    gone = [entry for entry in record.previous if entry.holder() == command.holder]
+    return decide(
+        Did.CONFIRMED, replace(record, previous=left), superseded(gone, record.task.actor, where=command.where)
+    )
 
 
 def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float) -> Result:
     """Bodies of closed sessions, and those past their deadline, block nobody."""
     if record is None:
         return Refused(Why.NOTHING)
-    left = tuple(
-        e for e in record.previous if e.session not in command.closed and (e.deadline is None or e.deadline > now)
-    )
-    if left == record.previous:
+    over = [e for e in record.previous if e.session in command.closed or (e.deadline is not None and e.deadline <= now)]
+    if not over:
         return Refused(Why.NOTHING)
-    return decide(Did.EXPIRED, replace(record, previous=left))
+    left = tuple(e for e in record.previous if e not in over)
+    return decide(Did.EXPIRED, replace(record, previous=left), superseded(over, record.task.actor))
 
 
 def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> Result:
@@ -47,6 +49,13 @@ def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Re
     if record is None or left == record.seen:
         return Refused(Why.NOTHING)
     return Decision(Did.FORGOT, replace(record, seen=left))
+
+
+def take_counts(record: Record | None, _command: c.TakeCounts, _now: float) -> Result:
+    """Whoever stores this counts what became of older generations."""
+    if record is None or not record.uncounted:
+        return Refused(Why.NOTHING)
+    return Decision(Did.COUNTED, replace(record, uncounted=()), counts=record.uncounted)
 
 
 def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:

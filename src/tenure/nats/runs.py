@@ -23,7 +23,7 @@ from tenure.clock import Clock
 from tenure.core.commands import Command
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
-from tenure.core.records import Record, decode, encode, state_of, ttl_of
+from tenure.core.records import Count, Record, decode, encode, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -117,6 +117,8 @@ class Runs:
         self._names = names
         self.clock = clock
         self.conflicts: Callable[[str], None] = lambda _operation: None
+        self.count: Callable[[tuple[Count, ...]], None] | None = None
+        """Told what a stored decision has to count."""
 
     def is_open(self) -> bool:
         """Whether its connection was not closed yet."""
@@ -191,7 +193,7 @@ class Runs:
             data = b"" if result.record is None else encode(result.record)
             revision, repeated = await self._store(key, result.record, data, found.revision, patience)
             if revision:
-                return Committed(result, revision, data)
+                return self._won(Committed(result, revision, data))
             self.conflicts(type(command).__name__.lower())
             unsure = unsure or repeated
             try:
@@ -202,13 +204,18 @@ class Runs:
                 msg = f"a write to {key!r} may have happened, and the record cannot be read to find out: {error}"
                 raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None) from error
             if repeated and mine is not None and found.record is not None and mine(found.record):
-                adopted = Decision(result.did, found.record, effects_of(found.record))
-                return Committed(adopted, found.revision, encode(found.record))
+                adopted = Decision(result.did, found.record, effects_of(found.record), result.counts)
+                return self._won(Committed(adopted, found.revision, encode(found.record)))
             # Nobody wrote there since before the first try, so that was not applied. If the read was stale, the CAS says so.
             untouched = 0 < found.revision <= before
             if unsure and once is not None and not untouched and not once(found.record):
                 msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
                 raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None)
+
+    def _won(self, committed: Committed) -> Committed:
+        if committed.decision.counts and self.count is not None:
+            self.count(committed.decision.counts)
+        return committed
 
     async def _store(
         self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience

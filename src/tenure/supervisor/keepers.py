@@ -146,6 +146,7 @@ class Keepers:
             found, again = await self._end_overdue(found, holder, gone, patience)
         found = await self._expire_previous(found, gone, patience)
         found = await self._forget_seen(found, patience)
+        found = await self._take_counts(found, patience)
         try:
             self._count(await stores.complete(found, patience))
         except StillOwed as error:
@@ -222,6 +223,14 @@ class Keepers:
             return result.found
         self._repaired("previous", result.record)
         await self._carry_out(result, patience)
+        return Found(result.record, result.revision)
+
+    async def _take_counts(self, found: Found, patience: Patience) -> Found:
+        if found.record is None or not found.record.uncounted:
+            return found
+        result = await self._stores.runs.commit(found.record.key, c.TakeCounts(), at=found, patience=patience)
+        if not isinstance(result, Committed):
+            return result.found
         return Found(result.record, result.revision)
 
     async def _forget_seen(self, found: Found, patience: Patience) -> Found:

@@ -70,6 +70,7 @@ class Supervisor:
         name = f"tenure-supervisor-{self.app.namespace}"
         self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
         self._stores.runs.conflicts = self.metrics.conflict
+        self._stores.runs.count = self.metrics.count
         try:
             self._lease = await self._open_lease()
         except BaseException:

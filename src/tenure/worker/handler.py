@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _log = get_logger("tenure.run")
 _verbose = partial(logging.getLogger("tenure.run").isEnabledFor, logging.DEBUG)
 """A bound log call that is filtered out still costs 2 us, a fiftieth of a task."""
-_GOES_ON = frozenset({Did.RETRIED.value, Did.SNOOZED.value, Did.HANDED_BACK.value})
-"""After these the run is still to end: superseded at its next head check, say."""
 _MOST_THREADS = 100_000
 """No bound of its own.
 
@@ -171,7 +169,7 @@ class Handler:
         done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
         match done:
             case Stored(did):
-                self._count_stored(actor, did, live.run_id)
+                self._count_stored(actor, did)
                 await self._stores.work.ack(live.reply)
                 if _verbose():
                     _log.debug("run.ended", key=live.key, run_id=live.run_id, attempt=context.attempt, outcome=did)
@@ -203,8 +201,6 @@ class Handler:
             self._metrics.fenced[actor] += 1
             _log.warning("run.fenced", **about)
             return
-        self._metrics.superseded[actor, where] += 1
-        self._head.counted(live.run_id)
         _log.info("run.superseded", where=where, **about)
         await self._stores.work.ack(live.reply)
 
@@ -278,7 +274,7 @@ class Handler:
         actor = result.record.task.actor
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
             self._table.evict(live)
-        self._count_stored(actor, result.decision.did.value, live.run_id)
+        self._count_stored(actor, result.decision.did.value)
         _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
         await self._stores.work.ack(live.reply)
 
@@ -331,22 +327,14 @@ class Handler:
 
     def _count_drop(self, outcome: str, record: Record | None, *, decided: bool) -> None:
         actor, metrics = record.task.actor if record else "", self._metrics
-        if outcome == "again":  # a second copy of a message already counted
-            return
         metrics.claims[actor, outcome] += 1
         if decided:
             ended = Did.CANCELLED.value if outcome == Did.CANCELLED.value else Did.FAILED.value
             metrics.outcomes[actor, ended] += 1
             if ended == Did.CANCELLED.value:
                 metrics.cancelled[actor, "running"] += 1
-        elif outcome == Why.SUPERSEDED.value:
-            metrics.superseded[actor, "head"] += 1
-        elif outcome == Why.CANCELLED.value and record is not None and record.stop is None:
-            metrics.cancelled[actor, "waiting"] += 1
 
-    def _count_stored(self, actor: str, did: str, run_id: str) -> None:
-        if did not in _GOES_ON:
-            self._head.counted(run_id)
+    def _count_stored(self, actor: str, did: str) -> None:
         if did == Did.CANCELLED.value:
             self._metrics.cancelled[actor, "running"] += 1
         elif did == Did.FORCED.value:

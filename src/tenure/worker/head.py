@@ -5,8 +5,6 @@ The claim *is* the check.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -21,8 +19,6 @@ from tenure.nats.runs import Committed, Declined, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.worker.table import Table
-
-_REMEMBERED = 10_000
 
 
 class Won(Struct, frozen=True, tag=True):
@@ -60,7 +56,6 @@ class Head:
         self._app = app
         self._stores = stores
         self._table = table
-        self._counted: OrderedDict[str, None] = OrderedDict()
 
     async def look(self, delivery: Delivery, run_id: str, key: str, session: str, patience: Patience) -> Looked:
         """Claim the run, or say what became of it. The caller holds the run's place in the table."""
@@ -74,7 +69,7 @@ class Head:
             while True:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
-                    return await self._decided(result, run_id, patience)
+                    return await self._decided(result, patience)
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)
                 again = await self._knowing_more(command, result.found.record, patience)
@@ -101,12 +96,11 @@ class Head:
 
         return await self._stores.runs.commit(key, command, at=found, mine=mine, patience=patience)
 
-    async def _decided(self, committed: Committed, run_id: str, patience: Patience) -> Looked:
+    async def _decided(self, committed: Committed, patience: Patience) -> Looked:
         record = committed.record
         if record.holder is not None:  # running, or stopping if a cancel overtook the answer: ours to end either way
             return Won(committed)
         await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
-        self.counted(run_id)
         return Drop(committed.decision.did.value, record, decided=True)
 
     async def _refused(self, declined: Declined, run_id: str, session: str, patience: Patience) -> Looked:
@@ -123,7 +117,9 @@ class Head:
             await self._stores.carry_out(confirmed[-1], patience)
         else:
             await self._stores.complete(declined.found, patience)
-        return Drop(why.value, record) if self._first_time(run_id) else Drop("again", record)
+        if record is not None and record.uncounted:
+            await self._stores.runs.commit(record.key, c.TakeCounts(), patience=patience)
+        return Drop(why.value, record)
 
     def _busy(self, declined: Declined) -> Looked:
         record = declined.found.record
@@ -192,19 +188,3 @@ class Head:
             stuck.run_id == run_id and stuck.context is not None and stuck.context.attempt == attempt
             for stuck in self._table.stuck
         )
-
-    def _first_time(self, run_id: str) -> bool:
-        """Whether this process counts the refusal of this run for the first time.
-
-        A second copy of a message is no second run.
-        """
-        if run_id in self._counted:
-            return False
-        self._counted[run_id] = None
-        if len(self._counted) > _REMEMBERED:
-            self._counted.popitem(last=False)
-        return True
-
-    def counted(self, run_id: str) -> None:
-        """The run was counted elsewhere (at its tail): a later copy of its wake-up is not counted again."""
-        self._first_time(run_id)

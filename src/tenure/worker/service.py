@@ -89,6 +89,7 @@ class Worker:
         name = f"tenure-worker-{self.app.namespace}"
         self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
         self._stores.runs.conflicts = self.metrics.conflict
+        self._stores.runs.count = self.metrics.count
         try:
             self._lease = await self._open_lease()
         except BaseException:

@@ -70,10 +70,11 @@ class Tail:
             last = result.found.record.last if result.found.record else None
             cancelled = last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED
             return Stored((Did.CANCELLED if cancelled else _did(command)).value)
-        await self.confirm(context.key, holder, patience)
-        return Void(result.refused.why, _where(command, task))
+        where = _where(command, task)
+        await self.confirm(context.key, holder, patience, where=where)
+        return Void(result.refused.why, where)
 
-    async def confirm(self, key: str, holder: Holder, patience: Patience) -> None:
+    async def confirm(self, key: str, holder: Holder, patience: Patience, *, where: str = "tail") -> None:
         """The one write of a superseded body's process.
 
         Take its own entry out, so that whoever waits for it may start [20].
@@ -82,7 +83,9 @@ class Tail:
         def mine(record: Record) -> bool:
             return not _displaced(record, holder)
 
-        result = await self._stores.runs.commit(key, c.Confirm(holder=holder), mine=mine, patience=patience)
+        result = await self._stores.runs.commit(
+            key, c.Confirm(holder=holder, where=where), mine=mine, patience=patience
+        )
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tenure.core import commands as c
 from tenure.core.aftermath import MAX_OWED_LETTERS
-from tenure.core.outcomes import Did
+from tenure.core.outcomes import Decision, Did
 from tenure.core.records import TERMINAL, Holder, Hooks, Last, Phase, Record
 
 STARTS = {Did.WON, Did.TAKEOVER, Did.RECLAIMED}
@@ -29,12 +30,18 @@ class Ghost:
     owed: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     drained: set[str] = field(default_factory=set)
+    counted: Counter[str] = field(default_factory=Counter)
+    purged: set[str] = field(default_factory=set)
 
-    def stored(self, before: Record | None, after: Record | None, did: Did, command: c.Command, now: float) -> None:
-        """Check and note one accepted step; ``after`` None: the record is gone."""
+    def stored(self, before: Record | None, made: Decision, command: c.Command, now: float) -> None:
+        """Check and note one accepted step. A decision without a record: it is gone."""
         self.revision += 1
+        after, did = made.record, made.did
+        self._count(made, command)
         if after is None:
             assert before is not None
+            self.counted.update(owed_counts(before))  # nobody can count them any more
+            self.purged |= {before.run_id} - self.outcomes.keys()
             owed = (*before.previous, *before.outbox, *before.seen)
             assert not owed, "forgotten while it owed something [5, 6]"
             assert before.holder is None, "forgotten while its body runs"
@@ -46,6 +53,20 @@ class Ghost:
             self._previous(before, after, command, now)
             self._owed(before, after, command)
         self._deadlines(after)
+        self._all_counted(after)
+
+    def _count(self, made: Decision, command: c.Command) -> None:
+        for count in made.counts:
+            self.counted[count.what] += count.number
+        if made.did in {Did.CANCELLED, Did.FORCED} and not isinstance(command, c.Cancel):
+            self.counted["cancelled"] += 1  # by whoever stored that end
+
+    def _all_counted(self, after: Record) -> None:
+        """Invariant 10: each run that was superseded or cancelled is counted, or still to be counted, once."""
+        cancelled = {run for run, last in self.outcomes.items() if last.phase is Phase.CANCELLED}
+        superseded = self.runs.keys() - self.outcomes.keys() - self.purged - {after.run_id}
+        told = self.counted + owed_counts(after)
+        assert told == +Counter(superseded=len(superseded), cancelled=len(cancelled))
 
     def _generation(self, before: Record | None, after: Record) -> None:
         if before is None:
@@ -170,3 +191,12 @@ class Ghost:
             self.accepted_cancels.add(after.run_id)
         for body, deadline in told.items():
             assert deadline <= self.deadlines.setdefault(body, deadline), "a deadline was extended"
+
+
+def owed_counts(record: Record) -> Counter[str]:
+    """What a record says has still to be counted."""
+    owed: Counter[str] = Counter()
+    for count in record.uncounted:
+        owed[count.what] += count.number
+    owed["superseded"] += sum(not entry.counted for entry in record.previous)
+    return +owed

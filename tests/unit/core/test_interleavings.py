@@ -38,7 +38,7 @@ ON_B = holder("s2", "r2")
 
 
 def untold(by: Holder) -> Previous:
-    return Previous(session=by.session, run_id=by.run_id, attempt=by.attempt, generation=1)
+    return Previous(session=by.session, run_id=by.run_id, attempt=by.attempt, generation=1, actor="actor")
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_the_invariants_hold_on_random_walks(block: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_invariants_hold_on_walks_that_hypothesis_can_shrink(data: st.DataObject) -> None:
     Walk(lambda choices: data.draw(st.sampled_from(choices))).go(25)
 

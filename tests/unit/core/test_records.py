@@ -14,6 +14,7 @@ from tenure.core.records import (
     NULL,
     SCHEMA,
     Blob,
+    Count,
     Death,
     Failure,
     Last,
@@ -76,11 +77,12 @@ def full() -> Record:
         evicted=True,
         previous=(
             Previous(session="s0", run_id="r0", attempt=3, deadline=NOW),
-            Previous(session="s", run_id="r", attempt=1),
+            Previous(session="s", run_id="r", attempt=1, actor="b", counted=True),
         ),
         last=Last(run_id="r0", generation=1, phase=Phase.FAILED, at=NOW, result=Raw(b"[1]"), blob=blob, reason="why"),
         outbox=(spawned(),),
         history=(DEATH,),
+        uncounted=(Count(what="superseded", where="head", actor="a", number=2),),
     )
 
 

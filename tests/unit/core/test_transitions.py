@@ -64,12 +64,23 @@ CROWD = tuple(
 # As many older bodies as a record may hold; one more by eviction, which is not yet void for a clock that is behind.
 FULL = (*CROWD, supersede("last", overlap="parallel", timeout=5.0), claim("s1", "last"))
 OVERFULL = (*FULL, 15.0, evict(holder("s1", "last")))
+UNCOUNTED = (
+    *CROWD,
+    supersede("last", overlap="parallel", timeout=5.0, max_attempts=1),
+    claim("s1", "last"),
+    c.Cancel(run_id="p0"),
+    15.0,
+    evict(holder("s1", "last")),
+)
 LATER = (*OVERFULL, 10.0, claim("s2", "last"))
 LAST = holder("s2", "last", 2)
 
 HISTORIES: dict[str, tuple[Step, ...]] = {
     "nothing": (),
     "waiting": (submit(),),
+    "to count: waiting": (submit(), supersede()),
+    "to count: failed": UNCOUNTED,
+    "to count: cancelled": (submit(), CANCEL),
     "scheduled": (submit(due=NOW + 60),),
     "running": RUN,
     "running, one attempt": (submit(max_attempts=1), claim()),
@@ -270,6 +281,7 @@ def upkeep() -> Iterator[Row]:
         expire("s1"),
         c.ClearOutbox(ids=DROP),
         c.ForgetSeen(ids=frozenset({SEEN.id})),
+        c.TakeCounts(),
     )
     yield from (Row("nothing", command, Why.NOTHING) for command in nothing)
     for phase in PHASES:
@@ -279,6 +291,12 @@ def upkeep() -> Iterator[Row]:
         yield Row(f"parallel: {phase}", expire("s1"), same)
         yield Row(f"outbox: {phase}", c.ClearOutbox(ids=DROP), same)
         yield Row(f"fed: {phase}", c.ForgetSeen(ids=frozenset({SEEN.id})), same)
+
+
+def counts() -> Iterator[Row]:
+    yield Row("to count: waiting", c.TakeCounts(), W)
+    yield Row("to count: failed", c.TakeCounts(), F)
+    yield Row("to count: cancelled", c.TakeCounts(), C)
 
 
 def purges() -> Iterator[Row]:
@@ -292,7 +310,9 @@ def purges() -> Iterator[Row]:
 
 
 ROWS = [
-    row for table in (submits, replaces, cancels, claims, tails, outcomes, evictions, upkeep, purges) for row in table()
+    row
+    for table in (submits, replaces, cancels, claims, tails, outcomes, evictions, upkeep, counts, purges)
+    for row in table()
 ]
 
 

@@ -84,9 +84,9 @@ class Walk:
         if isinstance(result, Refused):
             self._check_refusal(command, result)
             return result
-        owes_nothing_new = result.did in {Did.CLEARED, Did.FORGOT, Did.JOINED, Did.PURGED}
+        owes_nothing_new = result.did in {Did.CLEARED, Did.FORGOT, Did.JOINED, Did.PURGED, Did.COUNTED}
         assert owes_nothing_new or result.record is None or result.effects == effects_of(result.record)
-        self.ghost.stored(before, result.record, result.did, command, now)
+        self.ghost.stored(before, result, command, now)
         if isinstance(command, TAILS):
             self.ghost.reported.add(command.holder)
         self.at = At(result.record, now)
@@ -164,7 +164,7 @@ class Walk:
 
     def the_record_expires(self) -> None:
         if self.at.record is not None and ttl_of(self.at.record) is not None:
-            self.ghost.stored(self.at.record, None, Did.PURGED, c.Purge(), self.at.now)
+            self.ghost.stored(self.at.record, Decision(Did.PURGED, None), c.Purge(), self.at.now)
             self.at = At(None, self.at.now)
 
     # -- clients -----------------------------------------------------------------------------------------------------
@@ -298,6 +298,9 @@ class Walk:
         if self.at.record is not None and self.at.record.seen:
             self.put(c.ForgetSeen(ids=frozenset({self.pick(self.at.record.seen).id})))
 
+    def take_counts(self) -> None:
+        self.put(c.TakeCounts())
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def comes_to_an_end(self) -> None:
@@ -341,6 +344,7 @@ ACTIONS: tuple[Callable[[Walk], None], ...] = (
     Walk.expire_previous,
     Walk.clear_outbox,
     Walk.forget_seen,
+    Walk.take_counts,
     Walk.the_record_expires,
     Walk.purge,
 )
