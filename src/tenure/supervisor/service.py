@@ -8,17 +8,13 @@ safety: a supervisor only makes things happen sooner, or at all.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from tenure.clock import SYSTEM
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.sessions import Session
 from tenure.core.sweeps import owners, partition_of
-from tenure.lease import Lease
-from tenure.metrics import Metrics
-from tenure.stores import Stores
+from tenure.service import Service
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.sweep import Sweep
@@ -34,114 +30,24 @@ _COALESCE_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 
 
-class Supervisor:
+class Supervisor(Service):
     """Looks after every key of an app's namespace.
 
     Made by ``app.supervisor()``; use it as an async context manager, then ``run``. It runs no bodies and needs no
-    actor's code.
+    actor's code. What it is repairing when it is told to stop is left to others, or to the next start.
     """
 
-    def __init__(self, app: App, url: str, *, options: dict[str, Any]) -> None:
-        from tenure import __version__
+    kind = "supervisor"
+    _already_runs = "the supervisor already runs"
 
-        self.app = app
-        self.metrics = Metrics(__version__, app.actors, ())
-        self._url = url
-        self._options = options
-        self._stores: Stores | None = None
-        self._lease: Lease | None = None
+    def __init__(self, app: App, url: str, *, options: dict[str, Any]) -> None:
+        super().__init__(app, url, queues=(), options=options)
         self._census: Census | None = None
         self._keepers: Keepers | None = None
-        self._lost = asyncio.Event()
-        self._stopping = asyncio.Event()
         self._closed = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._swept_at: float | None = None
-        self._service: asyncio.Task[None] | None = None
 
-    # -- life --------------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        """Connect and open a session. Raises Unavailable or ConfigError, TenureError if it is open already."""
-        if self._lease is not None:
-            msg = "the supervisor is already open"
-            raise TenureError(msg)
-        self._loop = asyncio.get_running_loop()
-        name = f"tenure-supervisor-{self.app.namespace}"
-        self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
-        self._stores.runs.conflicts = self.metrics.conflict
-        self._stores.runs.count = self.metrics.count
-        try:
-            self._lease = await self._open_lease()
-        except BaseException:
-            await self._stores.close()
-            raise
-        self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        """Stop if ``run`` still works, then close the session and the connection."""
-        if self._service is not None and not self._service.done():
-            self.stop()
-            await asyncio.wait([self._service])
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            await lease.close("drain")
-        if self._stores is not None:
-            await self._stores.close()
-
-    @property
-    def stores(self) -> Stores:
-        """The supervisor's stores. Raises TenureError before it is entered."""
-        if self._stores is None:
-            msg = "the supervisor is not open: use it as `async with app.supervisor() as supervisor`"
-            raise TenureError(msg)
-        return self._stores
-
-    @property
-    def lease(self) -> Lease:
-        """The supervisor's session. Raises TenureError before it is entered."""
-        if self._lease is None:
-            msg = "the supervisor is not open: use it as `async with app.supervisor() as supervisor`"
-            raise TenureError(msg)
-        return self._lease
-
-    async def _open_lease(self) -> Lease:
-        lease = Lease(
-            url=self._url,
-            names=self.app.names,
-            config=self.app.config,
-            clock=SYSTEM,
-            kind="supervisor",
-            ttl=self.stores.session_ttl,
-            options=self._options,
-            on_stop=lambda _signal: None,
-            on_lost=self._lease_lost,
-        )
-        await lease.open()
-        _log.info("session.opened", session=lease.id)
-        return lease
-
-    def stop(self) -> None:
-        """End ``run``; what is being repaired is left to others, or to the next start. From the supervisor's loop."""
-        self._stopping.set()
-
-    async def run(self) -> None:
-        """Look after the namespace until ``stop`` is called or this is cancelled.
-
-        Raises what ended an internal loop, TenureError if it is not open or runs already.
-        """
-        if self._service is not None and not self._service.done():
-            msg = "the supervisor already runs"
-            raise TenureError(msg)
-        session = self.lease.id  # raises if it is not open
-        self._service = asyncio.create_task(self._serve(), name=f"tenure-supervisor-{session}")
-        try:
-            await asyncio.shield(self._service)
-        except asyncio.CancelledError:
-            self.stop()
-            await asyncio.wait([self._service])
-            raise
+    # -- the service -------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         stores, config = self.stores, self.app.config
@@ -216,8 +122,7 @@ class Supervisor:
         while True:
             await self._lost.wait()
             self.metrics.errors["lease"] += 1
-            await self.lease.close("lease_lost")
-            self._lost.clear()
+            await self._close_lost_lease()
             try:
                 self._lease = await self._open_lease()
             except Unavailable as error:
@@ -239,12 +144,6 @@ class Supervisor:
 
     def _on_closed(self, _session: Session) -> None:
         self._closed.set()
-
-    def _lease_lost(self, _why: str) -> None:
-        """In the lease's thread."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: we are gone
-                self._loop.call_soon_threadsafe(self._lost.set)
 
     def _mine(self) -> Callable[[str], bool]:
         """Tells whether this supervisor looks after a key, as far as it knows now who lives."""

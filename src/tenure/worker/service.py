@@ -19,10 +19,9 @@ from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import check_name
 from tenure.lease import Lease
-from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
-from tenure.stores import Stores
+from tenure.service import Service
 from tenure.telemetry import get_logger
 from tenure.worker.crashes import Crashes
 from tenure.worker.drain import Drain
@@ -40,11 +39,14 @@ _GAUGE_TICKS = 5
 _IDLE_LOOK_SECONDS = 0.05
 
 
-class Worker:
+class Worker(Service):
     """Runs the actors of an app.
 
     Made by ``app.worker()``; use it as an async context manager, then ``run`` or ``run_until_idle``.
     """
+
+    kind = "worker"
+    _already_runs = "the worker already runs: stop it first, or make a second worker"
 
     def __init__(self, app: App, url: str, *, queues: list[str], concurrency: int, options: dict[str, Any]) -> None:
         if not queues:
@@ -53,52 +55,29 @@ class Worker:
         if not isinstance(concurrency, int) or concurrency < 1:
             msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
             raise ConfigError(msg)
-        from tenure import __version__
-
-        self.app = app
         self.concurrency = concurrency
         self.queues = [check_name("queue", queue) for queue in queues]
-        self.metrics = Metrics(__version__, app.actors, self.queues)
+        super().__init__(app, url, queues=self.queues, options=options)
         self.table = Table()
-        self._url = url
-        self._options = options
-        self._stores: Stores | None = None
-        self._lease: Lease | None = None
         self._handler: Handler | None = None
         self._puller: Puller | None = None
         self._changed = asyncio.Event()
         self.ending = Drain(self.table, self._changed, app.config)
         self.cut_off = False
         """Whether the last drain ended without the server: what had not ended before waits for the session's ttl."""
-        self._stopping = asyncio.Event()
-        self._lost = asyncio.Event()
         self._crashes = Crashes(SYSTEM)
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._service: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Connect and open a session. Raises Unavailable or ConfigError, TenureError if it is open already."""
-        if self._lease is not None:
-            msg = "the worker is already open"
-            raise TenureError(msg)
-        self._loop = asyncio.get_running_loop()
-        name = f"tenure-worker-{self.app.namespace}"
-        self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
-        self._stores.runs.conflicts = self.metrics.conflict
-        self._stores.runs.count = self.metrics.count
-        try:
-            self._lease = await self._open_lease()
-        except BaseException:
-            await self._stores.close()
-            raise
-        self._handler = Handler(self.app, self._stores, self.table, self.metrics)
+        await super().__aenter__()
+        self._handler = Handler(self.app, self.stores, self.table, self.metrics)
         self._handler.spawn = self._spawn
         self._puller = Puller(
-            self._stores,
+            self.stores,
             self.queues,
             free=self._free,
             start=self._begin,
@@ -107,69 +86,21 @@ class Worker:
         )
         self.table.on_change = self._on_change
         self.metrics.stuck = self.table.stuck_by_actor
-        self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
         return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        """Drain if ``run`` still works, as ``stop`` does, then close the session and the connection."""
-        if self._service is not None and not self._service.done():
-            self.stop()
-            with contextlib.suppress(Exception):  # ``run`` raises it
-                await finish(self._service)
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            await lease.close("drain")
-        if self._handler is not None:
-            await self._handler.close()
-        if self._stores is not None:
-            await self._stores.close()
-
-    @property
-    def stores(self) -> Stores:
-        """The worker's stores. Raises TenureError before it is entered."""
-        if self._stores is None:
-            msg = "the worker is not open: use it as `async with app.worker() as worker`"
-            raise TenureError(msg)
-        return self._stores
-
-    @property
-    def lease(self) -> Lease:
-        """The worker's session. Raises TenureError before it is entered."""
-        if self._lease is None:
-            msg = "the worker is not open: use it as `async with app.worker() as worker`"
-            raise TenureError(msg)
-        return self._lease
 
     @property
     def puller(self) -> Puller:
         """The worker's lanes. Raises TenureError before it is entered."""
         if self._puller is None:
-            msg = "the worker is not open: use it as `async with app.worker() as worker`"
-            raise TenureError(msg)
+            raise self._not_open()
         return self._puller
-
-    async def _open_lease(self) -> Lease:
-        lease = Lease(
-            url=self._url,
-            names=self.app.names,
-            config=self.app.config,
-            clock=SYSTEM,
-            kind="worker",
-            ttl=self.stores.session_ttl,
-            options=self._options,
-            on_stop=self._signalled,
-            on_lost=self._lease_lost,
-        )
-        await lease.open()
-        _log.info("session.opened", session=lease.id)
-        return lease
 
     def stop(self) -> None:
         """Drain: no new bodies; ``run`` returns when what runs has ended or ``drain_seconds`` are over.
 
         From the worker's loop.
         """
-        self._stopping.set()
+        super().stop()
         if self._puller is not None:
             self._puller.pulling = False
         self.ending.tell("drain")  # now: a claim that is won while the lanes are closed must not start a body
@@ -178,19 +109,6 @@ class Worker:
         """Drain, but let nothing finish: what does not end within ``stop_seconds`` is given up. From the worker's loop."""
         self.stop()
         self.ending.now()
-
-    async def run(self) -> None:
-        """Work until ``stop`` is called or this is cancelled; drains in both cases.
-
-        Raises what ended an internal loop, TenureError if the worker is not open or runs already.
-        """
-        service = self._start()
-        try:
-            await asyncio.shield(service)
-        except asyncio.CancelledError:
-            self.stop()
-            await finish(service)
-            raise
 
     async def run_until_idle(self) -> None:
         """Work until no wake-up is left and nothing runs, then drain.
@@ -206,25 +124,22 @@ class Worker:
             await finish(service)
         await service
 
+    async def _see_out(self, service: asyncio.Task[None]) -> None:
+        await finish(service)
+
+    async def _let_go(self) -> None:
+        if self._handler is not None:
+            await self._handler.close()
+
     async def _idle(self) -> bool:
         return not len(self.table) and self._puller is not None and await self._puller.idle() and not len(self.table)
 
     # -- the service -------------------------------------------------------------------------------------------------
 
-    def _start(self) -> asyncio.Task[None]:
-        """One service at a time: two would pull everything twice, and the first to end would close the other's lanes."""
-        if self._service is not None and not self._service.done():
-            msg = "the worker already runs: stop it first, or make a second worker"
-            raise TenureError(msg)
-        session = self.lease.id  # raises if the worker is not open
-        self._service = asyncio.create_task(self._serve(), name=f"tenure-worker-{session}")
-        return self._service
-
     async def _serve(self) -> None:
         try:
             if not self.lease.trusted:
-                await self.lease.close("lease_lost")
-                self._lost.clear()  # before: the new session may be lost as soon as it is open
+                await self._close_lost_lease()
                 self._lease = await self._open_lease()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(pulling=not self._stopping.is_set())
@@ -338,14 +253,9 @@ class Worker:
         if self._handler is not None:
             self._handler.watch_grace(live)
 
-    def _lease_lost(self, _why: str) -> None:
-        self._call(self._lost.set)
+    def _lease_lost(self, why: str) -> None:
+        super()._lease_lost(why)
         self._call(self._changed.set)
-
-    def _call(self, function: Any, *args: Any) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker is gone
-                self._loop.call_soon_threadsafe(function, *args)
 
     async def _renew_session(self) -> None:
         """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
@@ -354,8 +264,7 @@ class Worker:
         await self.puller.close()
         await self.ending.interrupt()
         self.ending.give_up_rest()
-        await self.lease.close("lease_lost")
-        self._lost.clear()
+        await self._close_lost_lease()
         while not self._stopping.is_set():
             try:
                 if not self.lease.trusted:
