@@ -10,7 +10,7 @@ import typer
 
 from tenure.app import App
 from tenure.cli import options as o
-from tenure.cli.output import print_fields, print_json, print_table
+from tenure.cli.output import print_answer, print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain
 from tenure.client import Client
 from tenure.core.dead import DeadLetter
@@ -22,15 +22,14 @@ dead = typer.Typer(no_args_is_help=True, help="Look at runs that failed for good
 Which = Annotated[str, typer.Argument(metavar="KEY|RUN_ID", show_default=False)]
 MaybeWhich = Annotated[str | None, typer.Argument(metavar="KEY|RUN_ID", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="All letters (with --actor: of that actor).", show_default=False)]
-Actor = Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
 
 
 @dead.command()
 def ls(
     *,
-    actor: Actor = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)] = None,
+    actor: o.OnlyActor = None,
+    queue: o.OnlyQueue = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only this key.", show_default=False)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many letters.")] = 100,
     namespace: o.Namespace = None,
@@ -80,9 +79,7 @@ def show(
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:
-            letter = await client.dead.get(which)
-        if letter is None:
-            raise _none(which, the_app)
+            letter = await _letter(client, which)
         if as_json:
             print_json(letter)
             return Exit.OK
@@ -109,7 +106,7 @@ def replay(
     which: MaybeWhich = None,
     *,
     every: All = False,
-    actor: Actor = None,
+    actor: o.OnlyActor = None,
     yes: Yes = False,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
@@ -122,9 +119,10 @@ def replay(
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:
-            letters = await _chosen(client, the_app, which, actor)
             if which is None:
-                await _ask("run again", letters, yes=yes)
+                letters = await _all(client, actor, "run again", yes=yes)
+            else:
+                letters = [await _letter(client, which)]
             done, refused = await _replay(client, letters)
         if which is not None and not done and not refused:
             raise _none(which, the_app)
@@ -153,11 +151,13 @@ async def _replay(client: Client, letters: list[DeadLetter]) -> tuple[list[dict[
 
 
 def _print_replayed(done: list[dict[str, Any]], *, as_json: bool, one: bool) -> None:
-    if not one:
-        rows = (tuple(said.values()) for said in done)
-        print_json(done) if as_json else print_table(("KEY", "GENERATION", "RUN ID", "REPLAYS"), rows)
-    elif done:
-        print_json(done[0]) if as_json else print_fields(done[0])
+    if one:
+        for said in done:
+            print_answer(said, as_json=as_json)
+    elif as_json:
+        print_json(done)
+    else:
+        print_table(("KEY", "GENERATION", "RUN ID", "REPLAYS"), (tuple(said.values()) for said in done))
 
 
 @dead.command()
@@ -165,7 +165,7 @@ def purge(
     which: MaybeWhich = None,
     *,
     every: All = False,
-    actor: Actor = None,
+    actor: o.OnlyActor = None,
     yes: Yes = False,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
@@ -178,17 +178,12 @@ def purge(
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:
-            if which is not None:
-                removed = await client.dead.purge(which)
-                if not removed:
-                    raise _none(which, the_app)
-            else:
-                letters = await _chosen(client, the_app, which, actor)
-                await _ask("forget", letters, yes=yes)
-                removed = 0
-                for letter in letters:
-                    removed += await client.dead.purge(letter)
-        print_json({"removed": removed}) if as_json else print_fields({"removed": removed})
+            if which is None:
+                letters = await _all(client, actor, "forget", yes=yes)
+                removed = sum([await client.dead.purge(letter) for letter in letters])
+            elif not (removed := await client.dead.purge(which)):
+                raise _none(which, the_app)
+        print_answer({"removed": removed}, as_json=as_json)
         return Exit.OK
 
     return run_loop(main())
@@ -204,26 +199,26 @@ def _one_or_all(which: str | None, actor: str | None, *, every: bool) -> None:
         raise ConfigError("--actor goes with --all, not with a key or run id")
 
 
-async def _chosen(client: Client, app: App, which: str | None, actor: str | None) -> list[DeadLetter]:
-    if which is None:
-        return await client.dead.list(actor=actor)
+async def _letter(client: Client, which: str) -> DeadLetter:
     letter = await client.dead.get(which)
     if letter is None:
-        raise _none(which, app)
-    return [letter]
+        raise _none(which, client.app)
+    return letter
 
 
-async def _ask(what: str, letters: list[DeadLetter], *, yes: bool) -> None:
+async def _all(client: Client, actor: str | None, what: str, *, yes: bool) -> list[DeadLetter]:
     """Say how many it is about, and ask. In a thread of its own: the connection lives on while a person thinks."""
+    letters = await client.dead.list(actor=actor)
     complain(f"{len(letters)} dead letters to {what}")
     if yes or not letters:
-        return
+        return letters
     try:
         agreed = await asyncio.to_thread(typer.confirm, f"{what} all of them?", err=True)
     except typer.Abort as error:  # nobody is there to answer
         raise ConfigError("nothing was done: give the answer by --yes") from error
     if not agreed:
         raise TenureError("nothing was done")
+    return letters
 
 
 def _none(which: str, app: App) -> NotFound:

@@ -13,7 +13,7 @@ import typer
 
 from tenure.cli import options as o
 from tenure.cli.output import print_fields, print_json, print_table
-from tenure.cli.problems import Exit, NotFound, complain
+from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.client import Client
 from tenure.core.records import read_state
 from tenure.core.subjects import encode_key
@@ -69,7 +69,7 @@ def show(
         async with o.looking(the_app, url) as client:
             status = await client.status(key)
         if status is None:
-            raise NotFound(f"there is no key {key!r} in namespace {the_app.namespace!r}")
+            raise no_key(key, the_app.namespace)
         if as_json:
             print_json(status)
         else:
@@ -92,8 +92,8 @@ def _far(status: Status) -> str | None:
 def ls(
     *,
     phase: Annotated[Phase | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
-    actor: Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)] = None,
+    actor: o.OnlyActor = None,
+    queue: o.OnlyQueue = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many keys.")] = 100,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
@@ -167,9 +167,7 @@ def watch(
 
 
 async def _watch_one(client: Client, key: str, *, as_json: bool) -> int:
-    if await client.status(key) is None:
-        raise NotFound(f"there is no key {key!r} in namespace {client.app.namespace!r}")
-    run = await client.run(key)
+    run = await o.existing(client, key)
     last: Event | None = None
     async for event in run.events():
         _print_event(event, as_json=as_json)

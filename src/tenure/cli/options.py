@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tenure.app import App, default_url
-from tenure.cli.problems import NotFound
+from tenure.cli.problems import NotFound, no_key
 from tenure.client import Client
 from tenure.core.errors import ConfigError
+from tenure.run import Run
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)]
 ActorName = Annotated[str, typer.Argument(metavar="ACTOR", help="Name of one of the app's actors.", show_default=False)]
@@ -24,6 +25,8 @@ Url = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+OnlyActor = Annotated[str | None, typer.Option("--actor", "-a", help="Only this actor.", show_default=False)]
+OnlyQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", show_default=False)]
 Namespace = Annotated[
     str | None,
@@ -111,3 +114,10 @@ async def looking(app: App, url: str | None) -> AsyncIterator[Client]:
         await connection.close()
     async with app.connect(url) as client:
         yield client
+
+
+async def existing(client: Client, key: str) -> Run[Any]:
+    """The current run of a key. Raises NotFound if there is no such key."""
+    if await client.status(key) is None:
+        raise no_key(key, client.app.namespace)
+    return await client.run(key)

@@ -31,6 +31,14 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def print_answer(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    """What a command has to say, as JSON or as ``print_fields`` does."""
+    if as_json:
+        print_json(fields)
+    else:
+        print_fields(fields)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """A table, as wide as the terminal or, in a pipe, as its contents."""
     from rich import box

@@ -36,6 +36,11 @@ class NotFound(TenureError):
     """What a command names does not exist."""
 
 
+def no_key(key: str, namespace: str) -> NotFound:
+    """For a key that no record is stored of."""
+    return NotFound(f"there is no key {key!r} in namespace {namespace!r}")
+
+
 _BY_KIND: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
     ((RunFailed, RunCancelled, RunSuperseded, KeyIsLive, KeyConflict), Exit.FAILED),
     ((ConfigError, InvalidCall, NewerSchema, UnreadableRecord, NotFound), Exit.USAGE),

@@ -11,9 +11,9 @@ import typer
 from tenure.actors import Call
 from tenure.app import App
 from tenure.cli import options as o
-from tenure.cli.output import print_fields, print_json, print_value
+from tenure.cli.output import print_answer, print_fields, print_json, print_value
 from tenure.cli.parsing import duration, load_app, make_call, moment
-from tenure.cli.problems import Exit, NotFound, complain
+from tenure.cli.problems import Exit, complain, no_key
 from tenure.client import Client
 from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.subjects import encode_key
@@ -111,7 +111,7 @@ async def _start(app: App, url: str | None, start: Any, *, wait: bool, as_json: 
         run = await start(client)
         said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "accepted": run.accepted}
         if not wait:
-            print_json(said) if as_json else print_fields(said)
+            print_answer(said, as_json=as_json)
             return Exit.OK
         if not as_json:
             print_fields(said)
@@ -137,17 +137,11 @@ def result(
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:
-            run = await _existing(client, key)
+            run = await o.existing(client, key)
             said = {"key": key, "generation": run.generation, "run_id": run.run_id}
             return await _wait_for(run, said, timeout=seconds, as_json=as_json)
 
     return run_loop(main())
-
-
-async def _existing(client: Client, key: str) -> Run[Any]:
-    if await client.status(key) is None:
-        raise NotFound(f"there is no key {key!r} in namespace {client.app.namespace!r}")
-    return await client.run(key)
 
 
 async def _wait_for(run: Run[Any], said: dict[str, Any], *, timeout: float | None, as_json: bool) -> int:
@@ -215,8 +209,8 @@ def cancel(
         if done.outcome == "not_found":
             if as_json:
                 print_json(fields)
-            raise NotFound(f"there is no key {key!r} in namespace {the_app.namespace!r}")
-        print_json(fields) if as_json else print_fields(fields)
+            raise no_key(key, the_app.namespace)
+        print_answer(fields, as_json=as_json)
         return Exit.OK
 
     return run_loop(main())
