@@ -5,13 +5,9 @@ They start from the repository's own ``nats.conf``. In a ``Network`` each has a 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from tenure.core.errors import ConfigError, Unavailable
 from tenure.loops import run_loop
 from tenure.nats.binary import find_binary, find_config
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.testing.cluster import free_ports, why_unhealthy
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 
@@ -34,7 +31,7 @@ class Servers:
         self._folder = folder
         self.network = network
         places = [network.add(f"n{number}") if network else ("", "127.0.0.1") for number in range(size)]
-        ports = [_ports() if network is None else (4222, 6222, 8222) for _ in range(size)]
+        ports = [free_ports(3) if network is None else [4222, 6222, 8222] for _ in range(size)]
         self._routes = [f"nats://{place[1]}:{port[1]}" for place, port in zip(places, ports, strict=True)]
         self.urls = [f"nats://{place[1]}:{port[0]}" for place, port in zip(places, ports, strict=True)]
         self._monitors = [f"http://{place[1]}:{port[2]}" for place, port in zip(places, ports, strict=True)]
@@ -93,7 +90,7 @@ class Servers:
 
         return run_loop(ask())
 
-    def _write_config(self, number: int, host: str, ports: tuple[int, int, int]) -> Path:
+    def _write_config(self, number: int, host: str, ports: list[int]) -> Path:
         base = os.path.relpath(find_config(), self._folder.resolve())
         lines = [
             f"include {json.dumps(base)}",
@@ -112,21 +109,4 @@ class Servers:
     def _unhealthy(self, number: int) -> str | None:
         if not self.nodes[number].running:
             return f"it has ended: see {self.nodes[number].log}"
-        try:
-            with urllib.request.urlopen(f"{self._monitors[number]}/healthz", timeout=2.0) as answer:  # noqa: S310  (our own node)
-                answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.read().decode("utf-8", "replace")
-        except OSError as error:
-            return str(error)
-        return None
-
-
-def _ports() -> tuple[int, int, int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        first, second, third = (int(one.getsockname()[1]) for one in sockets)
-        return first, second, third
+        return why_unhealthy(self._monitors[number])

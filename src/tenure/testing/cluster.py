@@ -139,7 +139,7 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> list[EmbeddedServer]:
 
 
 def _write_configs(folder: Path) -> list[Path]:
-    ports = _free_ports()
+    ports = free_ports(_SIZE)
     # An include path is always taken as relative to the including file.
     base = os.path.relpath(find_config(), folder.resolve())
     configs = []
@@ -153,20 +153,19 @@ def _write_configs(folder: Path) -> list[Path]:
     return configs
 
 
-def _free_ports() -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on just now."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(_SIZE)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in sockets]
 
 
-def _unhealthy(node: EmbeddedServer) -> str | None:
-    """Why a node is not healthy, None if it is."""
-    if not node.running:
-        return "it does not run"
+def why_unhealthy(monitor_url: str) -> str | None:
+    """Why a node that runs is not healthy, None if it is."""
     try:
-        with urllib.request.urlopen(f"{node.monitor_url}/healthz", timeout=2.0) as answer:  # noqa: S310 - http, our own
+        with urllib.request.urlopen(f"{monitor_url}/healthz", timeout=2.0) as answer:  # noqa: S310 - http, our own
             answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -174,3 +173,7 @@ def _unhealthy(node: EmbeddedServer) -> str | None:
     except OSError as error:
         return str(error)
     return None
+
+
+def _unhealthy(node: EmbeddedServer) -> str | None:
+    return why_unhealthy(node.monitor_url) if node.running else "it does not run"
