@@ -17,6 +17,8 @@ from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.support import wait_until
 
 TARGET = "tests.site_app:app"
+WITHIN_SECONDS = 6.0
+"""By then another process goes on with what a dead one held: the ttl of a site is 2 s, the rest is watching, sweeping and two cores."""
 
 
 async def until_repaired(supervisor: Supervisor, kind: str) -> None:

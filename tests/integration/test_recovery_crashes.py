@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tenure import App, Client
 from tests.conftest import Supervisors, Workers
 from tests.contract.support import is_empty
-from tests.processes import TARGET, Site, until_repaired
+from tests.processes import TARGET, WITHIN_SECONDS, Site, until_repaired
 from tests.proxy import Matches, Proxy, Publish, record
 from tests.support import wait_until
 
 OFTEN = 1_000
-WITHIN_SECONDS = 6.0
-"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
 
 @pytest.fixture
 def app(site: Site) -> App:
     return site.app
-
-
-@pytest.fixture
-async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
-    async with app.connect(nats_server) as client:
-        yield client
 
 
 async def kill(process: subprocess.Popen[str]) -> None:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tenure import App, Client
 from tests.conftest import Supervisors, Workers
 from tests.contract.support import depth
-from tests.processes import Site, until_repaired
+from tests.processes import WITHIN_SECONDS, Site, until_repaired
 from tests.proxy import Proxy
 from tests.support import wait_until
-
-WITHIN_SECONDS = 6.0
-"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
 
 @pytest.fixture
 def app(site: Site) -> App:
     return site.app
-
-
-@pytest.fixture
-async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
-    async with app.connect(nats_server) as client:
-        yield client
 
 
 async def purge(client: Client) -> None:

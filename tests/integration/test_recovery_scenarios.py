@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, RunFailed, RunSuperseded
 from tests.conftest import Supervisors, Workers
-from tests.processes import TARGET, Site
+from tests.processes import TARGET, WITHIN_SECONDS, Site
 from tests.proxy import Proxy, record
 from tests.site_app import QUICK
 from tests.support import wait_until
 
 TTL = QUICK.session_ttl(copies=1)
-WITHIN_SECONDS = 6.0
-"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
 
 @pytest.fixture
 def app(site: Site) -> App:
     return site.app
-
-
-@pytest.fixture
-async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
-    async with app.connect(nats_server) as client:
-        yield client
 
 
 @pytest.mark.parametrize("body", ["blocks", "busy"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,24 +10,16 @@ from tenure import App, Client
 from tenure.core import commands as c
 from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
-from tests.processes import Process, Site, until_repaired
+from tests.processes import WITHIN_SECONDS, Process, Site, until_repaired
 from tests.proxy import Proxy, Publish, record
 from tests.support import wait_until
 
 OFTEN = 1_000
-WITHIN_SECONDS = 6.0
-"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
 
 @pytest.fixture
 def app(site: Site) -> App:
     return site.app
-
-
-@pytest.fixture
-async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
-    async with app.connect(nats_server) as client:
-        yield client
 
 
 def total(metrics: str, name: str, actor: str = "") -> float:

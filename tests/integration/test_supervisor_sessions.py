@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
@@ -11,26 +10,20 @@ from msgspec.structs import replace
 from tenure import App, Client
 from tenure.core.sessions import Session
 from tenure.nats.embedded import EmbeddedServer
+from tenure.supervisor import Supervisor
+from tenure.supervisor.census import Census
 from tests.conftest import Supervisors, Workers
-from tests.processes import Site
+from tests.processes import WITHIN_SECONDS, Site
 from tests.proxy import Proxy, Publish
 from tests.site_app import QUICK
 from tests.support import wait_until
 
 TTL = QUICK.session_ttl(copies=1)
-WITHIN_SECONDS = 6.0
-"""The ttl of the sites here is 2 s; the rest is watching, sweeping and two cores."""
 
 
 @pytest.fixture
 def app(site: Site) -> App:
     return site.app
-
-
-@pytest.fixture
-async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
-    async with app.connect(nats_server) as client:
-        yield client
 
 
 class Heart:
@@ -64,6 +57,14 @@ class Heart:
         await wait_until(self.closed, description="the silent session is closed", timeout=WITHIN_SECONDS)
 
 
+async def has_seen(supervisor: Supervisor, heart: Heart) -> Census:
+    """Wait until a supervisor's clock of a session runs: that it is stored would not say so."""
+    census = supervisor._census
+    assert census is not None
+    await wait_until(lambda: heart.session.id in census._watched, description="it is seen")
+    return census
+
+
 def closes(heart: Heart, app: App) -> object:
     """Writes that close a session."""
     return lambda p: p.subject == app.names.session(heart.session.id) and p.says('"closed"')
@@ -82,9 +83,7 @@ async def test_a_renewal_that_a_supervisor_has_not_heard_of_keeps_the_session_op
     """
     async with supervised_behind.run(app) as supervisor:
         heart = await Heart(client).start()
-        census = supervisor._census
-        assert census is not None
-        await wait_until(lambda: census.open_number == 2, description="it is seen")
+        census = await has_seen(supervisor, heart)
         proxy.mute(app.names.sessions_stream)
 
         async def beaten() -> bool:
@@ -121,9 +120,7 @@ async def test_clocks_start_anew_after_a_disconnect(
     """A supervisor and a worker are cut off by the same outage for longer than the ttl: it closes nobody at once after it."""
     async with supervised_behind.run(app) as supervisor:
         heart = await Heart(client).start()
-        census = supervisor._census
-        assert census is not None
-        await wait_until(lambda: census.open_number == 2, description="it is seen")
+        await has_seen(supervisor, heart)
         await proxy.take_down()
         await asyncio.sleep(TTL + 0.5)  # paused: an outage
         await proxy.bring_up()

@@ -103,11 +103,6 @@ class Census:
             and now - seen.since < _LIVELY * seen.session.ttl
         }
 
-    @property
-    def open_number(self) -> int:
-        """How many sessions are open."""
-        return sum(1 for seen in self._watched.values() if seen.session.closed is None)
-
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
