@@ -149,7 +149,7 @@ async def swallows(path: str) -> None:
 @app.actor(isolation="process", grace=0.2, retry=None)
 def breeds(path: str) -> None:
     """A body with a process of its own, which must not outlive it."""
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # body: its child
     mark(path, f"start {os.getpid()} {sleeper.pid}")
     sleeper.wait()
 
