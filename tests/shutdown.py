@@ -34,8 +34,7 @@ def note(*words: object) -> None:
     os.close(log)
 
 
-@app.actor(retry=Retry(max_attempts=1))
-async def work(ctx: Context, seconds: float) -> int:
+async def asleep(ctx: Context, seconds: float) -> int:
     note("start", ctx.key, ctx.attempt, WORKER)
     try:
         await asyncio.sleep(seconds)  # body:
@@ -44,6 +43,11 @@ async def work(ctx: Context, seconds: float) -> int:
         raise
     note("end", ctx.key, ctx.attempt)
     return ctx.attempt
+
+
+@app.actor(retry=Retry(max_attempts=1))
+async def work(ctx: Context, seconds: float) -> int:
+    return await asleep(ctx, seconds)
 
 
 @app.actor(retry=Retry(max_attempts=1))
@@ -64,11 +68,4 @@ def plain(ctx: Context, seconds: float) -> int:
 
 @app.actor(isolation="process", retry=Retry(max_attempts=1))
 async def isolated(ctx: Context, seconds: float) -> int:
-    note("start", ctx.key, ctx.attempt, WORKER)
-    try:
-        await asyncio.sleep(seconds)  # body:
-    except asyncio.CancelledError:
-        note("stopped", ctx.key, ctx.stop_reason)
-        raise
-    note("end", ctx.key, ctx.attempt)
-    return ctx.attempt
+    return await asleep(ctx, seconds)

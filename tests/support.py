@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure import Client, Config
+from tenure.core.records import encode
 from tenure.core.sessions import Session
 
 FAST = Config(
@@ -44,3 +45,11 @@ async def session_that_is_gone(client: Client) -> str:
     revision = await stores.sessions.create(session, stores.runs.patience())
     await stores.sessions.write(replace(session, closed="expired"), revision)
     return session.id
+
+
+async def wake(client: Client, key: str) -> None:
+    """Store one more wake-up of a key, as a repairer may at any time."""
+    found = await client.stores.runs.read(key)
+    assert found.record is not None
+    stores = client.stores
+    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())

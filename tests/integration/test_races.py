@@ -14,12 +14,11 @@ from msgspec.structs import replace
 
 from tenure import App, Client, Context, RunCancelled
 from tenure.core import commands as c
-from tenure.core.records import encode
 from tenure.core.sessions import Session
 from tenure.nats.runs import Runs
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
-from tests.support import FAST, wait_until
+from tests.support import FAST, wait_until, wake
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
 
@@ -264,11 +263,3 @@ async def held_by_a_session_that_is_closed(app: App, client: Client) -> str:
     await stores.runs.commit("k", c.Claim(session=session.id, run_id=run.run_id, next_run_id=""))
     await close_session(client, session.id)
     return session.id
-
-
-async def wake(client: Client, key: str) -> None:
-    """Store one more wake-up of a key, as a repairer may at any time."""
-    found = await client.stores.runs.read(key)
-    assert found.record is not None
-    stores = client.stores
-    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())

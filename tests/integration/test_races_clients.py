@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, OutcomeUnknown, RunCancelled, Unavailable
-from tenure.core.sessions import Session
 from tenure.nats.topology import ensure
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
@@ -22,16 +21,6 @@ QUICK = replace(FAST, request_timeout_seconds=0.3)
 @pytest.fixture
 def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
-
-
-async def close_session(client: Client, session: str) -> None:
-    """What a supervisor does to a session that it saw unchanged for a ttl."""
-    while True:
-        seen = await client.stores.sessions.read(session)
-        assert seen is not None
-        closed: Session = replace(seen.session, closed="expired")
-        if await client.stores.sessions.write(closed, seen.revision):
-            return
 
 
 @pytest.mark.parametrize("how", ["submit", "replace", "cancel"])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, Retry
+from tenure import Actor, App, Client, Context, Retry
 from tenure.core import commands as c
-from tenure.core.records import Entry, encode
+from tenure.core.records import Entry
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
-from tests.support import FAST, session_that_is_gone, wait_until
+from tests.support import FAST, session_that_is_gone, wait_until, wake
 
 QUICK = replace(FAST, request_timeout_seconds=0.3, ack_wait_seconds=20.0)
 """``ack_wait`` is long: a redelivery must not be what helps."""
@@ -25,12 +26,17 @@ def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
 
 
-async def wake(client: Client, key: str) -> None:
-    """Store one more wake-up of a key, as a repairer may at any time."""
-    found = await client.stores.runs.read(key)
-    assert found.record is not None
-    stores = client.stores
-    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())
+def overstays(app: App, release: asyncio.Event) -> Actor[..., [], Any, str]:
+    """An actor whose first attempt hears nothing until ``release`` is set: it is evicted."""
+
+    @app.actor(timeout=0.2, grace=0.1, retry=Retry(max_attempts=2, initial=0.01))
+    async def deaf(ctx: Context) -> str:
+        while ctx.attempt == 1 and not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        return f"attempt {ctx.attempt}"
+
+    return deaf
 
 
 async def test_an_eviction_whose_answer_is_lost_still_wakes_the_next_attempt(
@@ -41,14 +47,7 @@ async def test_an_eviction_whose_answer_is_lost_still_wakes_the_next_attempt(
     Its message is in hand as long as the body is there, so nothing but the eviction's own effect can wake attempt 2.
     """
     release = asyncio.Event()
-
-    @app.actor(timeout=0.2, grace=0.1, retry=Retry(max_attempts=2, initial=0.01))
-    async def deaf(ctx: Context) -> str:
-        while ctx.attempt == 1 and not release.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await release.wait()
-        return f"attempt {ctx.attempt}"
-
+    deaf = overstays(app, release)
     async with behind.run(app) as running, opened_at_last(release):
         lost = proxy.lose_answer(record(app, "k", "waiting"))
         run = await client.submit(deaf.call(), key="k")
@@ -62,14 +61,7 @@ async def test_a_body_that_ends_while_it_is_evicted_leaves_its_retry_awake(
 ) -> None:
     """The eviction is stored; before its wake-up is, the body ends and is fenced. Attempt 2 follows and each end is counted."""
     release = asyncio.Event()
-
-    @app.actor(timeout=0.2, grace=0.1, retry=Retry(max_attempts=2, initial=0.01))
-    async def deaf(ctx: Context) -> str:
-        while ctx.attempt == 1 and not release.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await release.wait()
-        return f"attempt {ctx.attempt}"
-
+    deaf = overstays(app, release)
     async with behind.run(app) as running, opened_at_last(release):
         metrics = running.worker.metrics
         run = await client.submit(deaf.call(), key="k")

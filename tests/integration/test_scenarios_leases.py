@@ -10,10 +10,9 @@ import time
 
 from msgspec.structs import replace
 
-from tenure import App, Client, Context
-from tenure.core.records import encode
+from tenure import App, Context
 from tests.conftest import Running, Workers
-from tests.support import FAST, wait_until
+from tests.support import FAST, wait_until, wake
 
 TTL = 0.4
 SHORT_LEASE = replace(FAST, session_ttl_seconds=TTL, request_timeout_seconds=0.4, ack_wait_seconds=1.0)
@@ -27,14 +26,6 @@ def claims(workers: list[Running], actor: str) -> dict[str, int]:
             if name == actor and number:
                 sums[outcome] = sums.get(outcome, 0) + number
     return sums
-
-
-async def wake(client: Client, key: str) -> None:
-    """Store one more wake-up of a key, as a repairer may at any time."""
-    found = await client.stores.runs.read(key)
-    assert found.record is not None
-    stores = client.stores
-    await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())
 
 
 async def test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over(namespace: str, workers: Workers) -> None:

@@ -149,3 +149,6 @@ def spawned(name: str = "o1") -> Entry:
 SEEN = Seen(id="o9", origin="parent")
 CANCEL = c.Cancel(run_id="r1", reason="no longer needed")
 S1, S2 = holder("s1"), holder("s2", attempt=2)
+RUN = (submit(), claim())
+STOPPING = (*RUN, CANCEL)
+ON_B = holder("s2", "r2")

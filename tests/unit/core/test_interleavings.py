@@ -13,7 +13,10 @@ from tenure.core.records import Holder, Phase, Previous, ttl_of
 from tests.unit.core.histories import (
     CANCEL,
     NOW,
+    ON_B,
+    RUN,
     S1,
+    STOPPING,
     Step,
     claim,
     decided,
@@ -31,10 +34,6 @@ from tests.unit.core.histories import (
     succeed,
     supersede,
 )
-
-RUN = (submit(), claim())
-STOPPING = (*RUN, CANCEL)
-ON_B = holder("s2", "r2")
 
 
 def untold(by: Holder) -> Previous:

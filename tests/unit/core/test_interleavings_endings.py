@@ -13,11 +13,13 @@ from tenure.core.outcomes import Apply, Did, Refused, Signal, Wake, Why, effects
 from tenure.core.records import Phase, ttl_of
 from tests.unit.core.histories import (
     BOOM,
-    CANCEL,
     NOW,
+    ON_B,
+    RUN,
     S1,
     S2,
     SEEN,
+    STOPPING,
     Step,
     ask,
     claim,
@@ -34,11 +36,6 @@ from tests.unit.core.histories import (
     succeed,
     supersede,
 )
-
-RUN = (submit(), claim())
-STOPPING = (*RUN, CANCEL)
-ON_B = holder("s2", "r2")
-
 
 # -- outbox ----------------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from tests.unit.core.histories import (
     BOOM,
     CANCEL,
     NOW,
+    RUN,
     S1,
     SEEN,
     At,
@@ -54,7 +55,6 @@ from tests.unit.core.histories import (
     supersede,
 )
 
-RUN = (submit(), claim())
 DEATH = Death(run_id="r0", generation=1, attempts=2, failures=2, queued_at=NOW, at=NOW, failure=BOOM)
 ENDED = (*RUN, succeed(S1))
 

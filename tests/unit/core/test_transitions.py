@@ -21,6 +21,7 @@ from tests.unit.core.histories import (
     CANCEL,
     KEY,
     NOW,
+    RUN,
     S1,
     S2,
     SEEN,
@@ -46,7 +47,6 @@ from tests.unit.core.histories import (
 W, R, S, OK, F, C = Phase
 DROP = frozenset({"o1"})
 
-RUN = (submit(), claim())
 PAR = (*RUN, supersede(overlap="parallel"))  # s1 may still run r1, untold, beside r2
 TOLD = (*PAR, CANCEL)
 NEWER = holder("s2", "r2")
