@@ -5,16 +5,23 @@ A second copy of a wake-up is no second run, whoever gets it.
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context
 from tenure.core import commands as c
-from tenure.core.records import Phase, encode
+from tenure.core.records import Count, Holder, Phase, encode
 from tenure.nats.runs import Found
+from tenure.stores import Stores
 from tenure.worker import Worker
+from tenure.worker.tail import Tail
 from tests.conftest import Supervisors, Workers
+from tests.proxy import Proxy, record
 from tests.support import FAST, session_that_is_gone, wait_until
 
 
@@ -175,3 +182,63 @@ async def test_a_superseded_body_that_died_is_counted_once_by_whoever_takes_its_
             await run.result(timeout=10)
         counted = [metrics.superseded["nothing", "tail"] for metrics in (supervisor.metrics, running.worker.metrics)]
         assert sum(counted) == 20
+
+
+def counts_of(stores: Stores) -> Counter[str]:
+    """What these stores are told to count from now on."""
+    counted: Counter[str] = Counter()
+
+    def count(counts: Iterable[Count]) -> None:
+        for told in counts:
+            counted[f"{told.what} {told.where}"] += told.number
+
+    stores.runs.count = count
+    return counted
+
+
+async def superseded_body(client: Client, session: str) -> Holder:
+    """The holder of generation 1 of ``k``, which runs on under generation 2 and was told nothing."""
+    call = client.app.actors["nothing"].call()
+    run = await client.submit(call, key="k")
+    await client.stores.runs.commit("k", c.Claim(session=session, run_id=run.run_id, next_run_id=""))
+    await client.replace(call, key="k", overlap="wait")
+    return Holder(session=session, run_id=run.run_id, attempt=1)
+
+
+async def test_a_confirm_that_was_lost_is_not_counted_again_after_a_supervisor_took_the_entry_out(
+    app: App, client: Client, proxy: Proxy
+) -> None:
+    """It never arrives; when it is repeated the entry is gone, which proves nothing: somebody else has counted it."""
+    app.actor(name="nothing")(nothing_at_all)
+    holder = await superseded_body(client, "S")
+    async with app.connect(proxy.url) as behind:
+        worker, supervisor = counts_of(behind.stores), counts_of(client.stores)
+        lost = proxy.lose(record(app, "k", "waiting"))
+        confirming = asyncio.create_task(Tail(behind.stores).confirm("k", holder, behind.stores.runs.patience()))
+        await wait_until(lambda: lost.hits, description="the confirm is lost")
+        expire = c.ExpirePrevious(closed=frozenset({"S"}), tag="sweep")
+        await client.stores.runs.take("k", expire, client.stores.runs.patience())
+        await confirming
+    assert [worker, supervisor] == [Counter(), Counter({"superseded tail": 1})]
+
+
+@pytest.mark.parametrize("what", ["confirm", "expire", "take"])
+async def test_what_was_taken_out_is_counted_though_the_answer_was_lost(
+    app: App, client: Client, proxy: Proxy, what: str
+) -> None:
+    app.actor(name="nothing")(nothing_at_all)
+    holder = await superseded_body(client, "S")
+    if what == "take":
+        await client.replace(app.actors["nothing"].call(), key="k", overlap="wait")
+    commands: dict[str, c.Confirm | c.ExpirePrevious | c.TakeCounts] = {
+        "confirm": c.Confirm(holder=holder, where="retry", tag="mine"),
+        "expire": c.ExpirePrevious(closed=frozenset({"S"}), tag="mine"),
+        "take": c.TakeCounts(tag="mine"),
+    }
+    async with app.connect(proxy.url) as behind:
+        counted = counts_of(behind.stores)
+        lost = proxy.lose_answer(record(app, "k", "waiting"))
+        await behind.stores.runs.take("k", commands[what], behind.stores.runs.patience())
+        assert lost.hits
+    where = {"confirm": "retry", "expire": "tail", "take": "head"}[what]
+    assert counted == Counter({f"superseded {where}": 1})

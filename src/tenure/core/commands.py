@@ -126,17 +126,22 @@ class Evict(Struct, frozen=True, kw_only=True):
 class Confirm(Struct, frozen=True, kw_only=True):
     """The body of an older generation has ended: take its entry out of ``previous``.
 
-    ``where``: what was refused to it: an outcome (``tail``), a ``retry`` or a ``reschedule``.
+    ``where``: what was refused to it: an outcome (``tail``), a ``retry`` or a ``reschedule``. ``tag``: see ``TakeCounts``.
     """
 
     holder: Holder
     where: str = "tail"
+    tag: str = ""
 
 
 class ExpirePrevious(Struct, frozen=True, kw_only=True):
-    """Take out of ``previous`` what is over: entries under closed sessions, entries past their deadline."""
+    """Take out of ``previous`` what is over: entries under closed sessions, entries past their deadline.
+
+    ``tag``: see ``TakeCounts``.
+    """
 
     closed: frozenset[str] = frozenset()
+    tag: str = ""
 
 
 class ClearOutbox(Struct, frozen=True, kw_only=True):
@@ -152,7 +157,13 @@ class ForgetSeen(Struct, frozen=True, kw_only=True):
 
 
 class TakeCounts(Struct, frozen=True, kw_only=True):
-    """Count what became of older generations that nobody has counted yet."""
+    """Count what became of older generations that nobody has counted yet.
+
+    ``tag``: unique; the record keeps it, so that a writer whose answer was lost knows its own write, and nobody else
+    takes that for theirs.
+    """
+
+    tag: str
 
 
 class Purge(Struct, frozen=True, kw_only=True):

@@ -79,6 +79,7 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         seen=record.seen + seen,
         history=history,
         uncounted=record.uncounted,
+        taken=record.taken,
     )
     return Decision(did, made, effects_of(made))
 

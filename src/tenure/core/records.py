@@ -220,7 +220,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
     retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder. ``history``: the deaths of
     the runs that this one replays, oldest first. ``uncounted``: what became of older generations and has still to be
-    counted.
+    counted. ``taken``: the tag of the write that last took out something to be counted.
     """
 
     schema: int
@@ -245,6 +245,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen: tuple[Seen, ...] = ()
     history: tuple[Death, ...] = ()
     uncounted: tuple[Count, ...] = ()
+    taken: str = ""
 
 
 _encoder = msgspec.json.Encoder()

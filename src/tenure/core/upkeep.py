@@ -18,9 +18,8 @@ def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
     if left == record.previous:
         return Refused(Why.NOTHING)
     gone = [entry for entry in record.previous if entry.holder() == command.holder]
-    return decide(
-        Did.CONFIRMED, replace(record, previous=left), superseded(gone, record.task.actor, where=command.where)
-    )
+    counts = superseded(gone, record.task.actor, where=command.where)
+    return decide(Did.CONFIRMED, replace(record, previous=left, taken=command.tag), counts)
 
 
 def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float) -> Result:
@@ -31,7 +30,8 @@ def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float
     if not over:
         return Refused(Why.NOTHING)
     left = tuple(e for e in record.previous if e not in over)
-    return decide(Did.EXPIRED, replace(record, previous=left), superseded(over, record.task.actor))
+    counts = superseded(over, record.task.actor)
+    return decide(Did.EXPIRED, replace(record, previous=left, taken=command.tag), counts)
 
 
 def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> Result:
@@ -51,11 +51,11 @@ def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Re
     return Decision(Did.FORGOT, replace(record, seen=left))
 
 
-def take_counts(record: Record | None, _command: c.TakeCounts, _now: float) -> Result:
+def take_counts(record: Record | None, command: c.TakeCounts, _now: float) -> Result:
     """Whoever stores this counts what became of older generations."""
     if record is None or not record.uncounted:
         return Refused(Why.NOTHING)
-    return Decision(Did.COUNTED, replace(record, uncounted=()), counts=record.uncounted)
+    return Decision(Did.COUNTED, replace(record, uncounted=(), taken=command.tag), counts=record.uncounted)
 
 
 def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:

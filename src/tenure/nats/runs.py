@@ -20,7 +20,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.clock import Clock
-from tenure.core.commands import Command
+from tenure.core.commands import Command, Confirm, ExpirePrevious, TakeCounts
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Count, Record, decode, encode, state_of, ttl_of
@@ -211,6 +211,21 @@ class Runs:
             if unsure and once is not None and not untouched and not once(found.record):
                 msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
                 raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None)
+
+    async def take(
+        self,
+        key: str,
+        command: Confirm | ExpirePrevious | TakeCounts,
+        patience: Patience,
+        *,
+        at: Found | None = None,
+    ) -> Committed | Declined:
+        """``commit`` of a command that takes out something to be counted: its tag tells this very write."""
+
+        def mine(record: Record) -> bool:
+            return record.taken == command.tag
+
+        return await self.commit(key, command, at=at, mine=mine, patience=patience)
 
     def _won(self, committed: Committed) -> Committed:
         if committed.decision.counts and self.count is not None:

@@ -217,8 +217,8 @@ class Keepers:
     async def _expire_previous(self, found: Found, gone: frozenset[str], patience: Patience) -> Found:
         if found.record is None or not found.record.previous:
             return found
-        command = c.ExpirePrevious(closed=gone)
-        result = await self._stores.runs.commit(found.record.key, command, at=found, patience=patience)
+        command = c.ExpirePrevious(closed=gone, tag=self._stores.clock.new_id())
+        result = await self._stores.runs.take(found.record.key, command, patience, at=found)
         if not isinstance(result, Committed):
             return result.found
         self._repaired("previous", result.record)
@@ -228,7 +228,8 @@ class Keepers:
     async def _take_counts(self, found: Found, patience: Patience) -> Found:
         if found.record is None or not found.record.uncounted:
             return found
-        result = await self._stores.runs.commit(found.record.key, c.TakeCounts(), at=found, patience=patience)
+        command = c.TakeCounts(tag=self._stores.clock.new_id())
+        result = await self._stores.runs.take(found.record.key, command, patience, at=found)
         if not isinstance(result, Committed):
             return result.found
         return Found(result.record, result.revision)

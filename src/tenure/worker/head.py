@@ -118,7 +118,7 @@ class Head:
         else:
             await self._stores.complete(declined.found, patience)
         if record is not None and record.uncounted:
-            await self._stores.runs.commit(record.key, c.TakeCounts(), patience=patience)
+            await self._stores.runs.take(record.key, c.TakeCounts(tag=self._stores.clock.new_id()), patience)
         return Drop(why.value, record)
 
     def _busy(self, declined: Declined) -> Looked:
@@ -176,7 +176,9 @@ class Head:
         ``run_id`` is that of the delivery at hand, which has its run's place in the table and no body yet.
         """
         return [
-            await self._stores.runs.commit(record.key, c.Confirm(holder=entry.holder()), patience=patience)
+            await self._stores.runs.take(
+                record.key, c.Confirm(holder=entry.holder(), tag=self._stores.clock.new_id()), patience
+            )
             for entry in record.previous
             if entry.session == session and not self._has_body(entry.run_id, entry.attempt, run_id)
         ]

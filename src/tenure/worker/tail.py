@@ -79,13 +79,8 @@ class Tail:
 
         Take its own entry out, so that whoever waits for it may start [20].
         """
-
-        def mine(record: Record) -> bool:
-            return not _displaced(record, holder)
-
-        result = await self._stores.runs.commit(
-            key, c.Confirm(holder=holder, where=where), mine=mine, patience=patience
-        )
+        command = c.Confirm(holder=holder, where=where, tag=self._stores.clock.new_id())
+        result = await self._stores.runs.take(key, command, patience)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
 

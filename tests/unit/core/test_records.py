@@ -83,6 +83,7 @@ def full() -> Record:
         outbox=(spawned(),),
         history=(DEATH,),
         uncounted=(Count(what="superseded", where="head", actor="a", number=2),),
+        taken="t",
     )
 
 

@@ -281,7 +281,7 @@ def upkeep() -> Iterator[Row]:
         expire("s1"),
         c.ClearOutbox(ids=DROP),
         c.ForgetSeen(ids=frozenset({SEEN.id})),
-        c.TakeCounts(),
+        c.TakeCounts(tag="t"),
     )
     yield from (Row("nothing", command, Why.NOTHING) for command in nothing)
     for phase in PHASES:
@@ -294,9 +294,9 @@ def upkeep() -> Iterator[Row]:
 
 
 def counts() -> Iterator[Row]:
-    yield Row("to count: waiting", c.TakeCounts(), W)
-    yield Row("to count: failed", c.TakeCounts(), F)
-    yield Row("to count: cancelled", c.TakeCounts(), C)
+    yield Row("to count: waiting", c.TakeCounts(tag="t"), W)
+    yield Row("to count: failed", c.TakeCounts(tag="t"), F)
+    yield Row("to count: cancelled", c.TakeCounts(tag="t"), C)
 
 
 def purges() -> Iterator[Row]:

@@ -299,7 +299,7 @@ class Walk:
             self.put(c.ForgetSeen(ids=frozenset({self.pick(self.at.record.seen).id})))
 
     def take_counts(self) -> None:
-        self.put(c.TakeCounts())
+        self.put(c.TakeCounts(tag="t"))
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
