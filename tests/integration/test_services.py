@@ -1,0 +1,71 @@
+"""What a worker and a supervisor do alike: opened once, run once at a time, seen to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tenure import App, TenureError
+from tenure.supervisor import Supervisor
+from tenure.worker import Worker
+from tests.support import wait_until
+
+
+@pytest.fixture(params=["worker", "supervisor"])
+def service(request: pytest.FixtureRequest, app: App, nats_server: str) -> Worker | Supervisor:
+    return app.worker(nats_server) if request.param == "worker" else app.supervisor(nats_server)
+
+
+@asynccontextmanager
+async def running(service: Worker | Supervisor) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(service.run())
+    await wait_until(lambda: not service.why_not_ready or task.done(), description="it is ready")
+    yield task
+    if not task.done():  # a stop that nobody waits for would end the next run at once
+        service.stop()
+        await task
+
+
+async def test_a_service_that_is_not_open_says_how_to_open_it(service: Worker | Supervisor) -> None:
+    kind = service.kind
+    how = re.escape(f"the {kind} is not open: use it as `async with app.{kind}() as {kind}`")
+    with pytest.raises(TenureError, match=how):
+        _ = service.stores
+    with pytest.raises(TenureError, match=how):
+        _ = service.lease
+    with pytest.raises(TenureError, match=how):
+        await service.run()
+
+
+async def test_a_service_is_opened_once(service: Worker | Supervisor) -> None:
+    """Else the first session and connection would stay open for ever."""
+    async with service:
+        session = service.lease.id
+        with pytest.raises(TenureError, match=f"the {service.kind} is already open"):
+            await service.__aenter__()
+        assert service.lease.id == session
+
+
+async def test_a_service_runs_once_at_a_time(service: Worker | Supervisor) -> None:
+    """Two would do everything twice, and the first to end would close what the other needs."""
+    async with service, running(service) as first:
+        with pytest.raises(TenureError, match=f"the {service.kind} already runs"):
+            await asyncio.wait_for(service.run(), 5)
+        assert not first.done()
+        assert not service.why_not_ready
+
+
+async def test_a_run_that_was_cancelled_has_ended_once_it_says_so(service: Worker | Supervisor) -> None:
+    """It can be run again at once: with what was cancelled still at work, that would be refused."""
+    async with service:
+        for _ in range(2):
+            async with running(service) as task:
+                assert not service.why_not_ready
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert service.why_not_ready
