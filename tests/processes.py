@@ -83,6 +83,8 @@ class Site(Cli):
     def __init__(self, folder: Path, url: str, namespace: str, **settings: Any) -> None:
         super().__init__(folder, url, namespace)
         self.settings = settings
+        self.clock_ahead = 0.0
+        """How wrong the time of day is in the processes that are started from now on (seconds)."""
 
     @property
     def app(self) -> App:
@@ -90,7 +92,8 @@ class Site(Cli):
         return site_app.make(self.namespace, self.folder, **self.settings)
 
     def environment(self) -> dict[str, str]:
-        return super().environment() | {site_app.SETTINGS: json.dumps(self.settings)}
+        told = {site_app.SETTINGS: json.dumps(self.settings), site_app.AHEAD: str(self.clock_ahead)}
+        return super().environment() | told
 
     async def start_worker(self, *arguments: str, url: str = "") -> Process:
         """A worker that pulls."""

@@ -12,11 +12,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure import App, Config, Context, Retry
+from tenure.clock import SystemClock
 from tests.support import FAST
 
 SETTINGS = "SITE_CONFIG"
+AHEAD = "SITE_CLOCK_AHEAD"
+"""How many seconds the time of day of a process is wrong."""
 QUICK = replace(FAST, ack_wait_seconds=30.0, request_timeout_seconds=0.5, sweep_seconds=0.3)
 """``ack_wait`` is long: a redelivery must not be what helps."""
+
+
+if _ahead := float(os.environ.get(AHEAD, "0")):
+    SystemClock.now = staticmethod(lambda: time.time() + _ahead)  # before anything asks
 
 
 def make(namespace: str, folder: Path, **settings: Any) -> App:

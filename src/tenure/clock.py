@@ -12,6 +12,14 @@ from typing import Protocol
 
 from ulid import base32
 
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.clock")
+_SAME_SECONDS = 0.25
+"""Clocks that differ by less are the same: machines that keep time at all are closer, and correcting would only add noise."""
+_SLOW_SECONDS = 0.2
+"""An answer that took longer says too little about the time."""
+
 
 class Clock(Protocol):
     """What services ask of time and chance."""
@@ -54,6 +62,39 @@ class SystemClock:
         Only the text is python-ulid's: its objects, and its order within a millisecond, cost 5 us, a tenth of a submit.
         """
         return base32.encode(int(time.time() * 1000).to_bytes(6, "big") + os.urandom(10))
+
+
+class AlignedClock:
+    """The machine's clocks, its time of day corrected to the server's.
+
+    Due times, deadlines and graces are in records that many machines read. One whose time of day is wrong would start
+    early, keep due runs from all others, or end a body that is within its time; what all have in common is the server.
+    """
+
+    def __init__(self, base: Clock) -> None:
+        self._base = base
+        self.offset = 0.0
+        """Seconds to be added to the machine's time of day."""
+        self.steady = base.steady
+        self.random = base.random
+        self.new_id = base.new_id
+
+    def now(self) -> float:
+        """Seconds since the epoch, as the server has it."""
+        return self._base.now() + self.offset
+
+    def align(self, server: float, sent: float) -> None:
+        """``server``: its time in an answer that has come just now, to a request sent at ``sent`` (steady clock).
+
+        What the way of the answer may account for is no difference.
+        """
+        way = self.steady() - sent
+        offset = server + way / 2 - self._base.now()
+        offset = 0.0 if abs(offset) < _SAME_SECONDS else offset
+        if way > _SLOW_SECONDS or abs(offset - self.offset) < _SAME_SECONDS:
+            return
+        _log.warning("clock.differs", seconds=round(offset, 3))
+        self.offset = offset
 
 
 _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)

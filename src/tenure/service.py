@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tenure.clock import SYSTEM
 from tenure.core.errors import TenureError
 from tenure.core.sessions import Kind, StopSignal
 from tenure.lease import Lease
@@ -121,7 +120,7 @@ class Service(ABC):
             url=self._url,
             names=self.app.names,
             config=self.app.config,
-            clock=SYSTEM,
+            clock=self.stores.clock,
             kind=self.kind,
             ttl=self.stores.session_ttl,
             options=self._options,

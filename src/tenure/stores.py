@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import Any, assert_never
 
-from tenure.clock import SYSTEM, Clock
+from tenure.clock import SYSTEM, AlignedClock, Clock
 from tenure.config import Config
 from tenure.core import commands as c
 from tenure.core.dead import letter_of
@@ -33,7 +33,7 @@ from tenure.nats.work import Work
 class Stores:
     """All stores of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, clock: Clock, topology: Topology) -> None:
+    def __init__(self, conn: Connection, names: Names, clock: AlignedClock, topology: Topology) -> None:
         self.conn = conn
         self.names = names
         self.clock = clock
@@ -43,7 +43,7 @@ class Stores:
         self.work = Work(conn, names, topology.incarnation)
         self.sessions = Sessions(conn, names)
         self.blobs = Blobs(conn, names)
-        self.presence = Presence(conn, names, topology.incarnation)
+        self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names)
 
     @classmethod
@@ -53,11 +53,12 @@ class Stores:
         """Connect, make sure that everything exists, and return the stores. Raises Unavailable or ConfigError."""
         conn = await Connection.open(url, config, name=name, **options)
         try:
-            topology = await ensure(conn, names, clock, config)
+            stores = cls(conn, names, AlignedClock(clock), await ensure(conn, names, clock, config))
+            await stores.presence.look()  # and at the server's clock
         except BaseException:
             await conn.close()
             raise
-        return cls(conn, names, clock, topology)
+        return stores
 
     @property
     def session_ttl(self) -> float:

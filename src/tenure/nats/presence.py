@@ -4,13 +4,15 @@ Every write would then be repeated for as long as its session lives, and nobody 
 seconds and says it in words. It decides one thing: a runs bucket that was deleted and made *again* counts its revisions
 from 1 anew, so that what is in a process's hands could overwrite a stranger's record [12]. Such a process must end.
 
-Reads only; ``topology`` creates.
+The same answers tell the server's time, which the clock of this process is aligned to. Reads only; ``topology`` creates.
 """
 
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
+from tenure.clock import AlignedClock
 from tenure.core.errors import ConfigError
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -26,8 +28,9 @@ _log = get_logger("tenure.presence")
 class Presence:
     """The streams of one namespace, as they were last seen."""
 
-    def __init__(self, conn: Connection, names: Names, incarnation: str) -> None:
+    def __init__(self, conn: Connection, names: Names, incarnation: str, clock: AlignedClock) -> None:
         self._conn = conn
+        self._clock = clock
         self._names = names
         self._incarnation = incarnation
         self._called = {
@@ -50,6 +53,7 @@ class Presence:
         """Bring ``missing`` up to date; a server that does not answer changes nothing. Raises as ``run`` does."""
         gone = []
         for stream, called in self._called.items():
+            sent = self._clock.steady()
             try:
                 answer = await self._conn.api(f"STREAM.INFO.{stream}", {})
             except (NotSent, Lost):
@@ -58,12 +62,14 @@ class Presence:
                 if answer.err_code != NO_STREAM:
                     return
                 gone.append(called)
-            elif stream == self._names.runs_stream and incarnation_of(answer) != self._incarnation:
-                msg = (
-                    f"{called} was deleted and made anew since this process started: its revisions mean nothing any"
-                    " more, and no outcome of what ran was stored; start the process again"
-                )
-                raise ConfigError(msg)
+            elif stream == self._names.runs_stream:  # one stream: the leaders of others may have clocks of their own
+                self._clock.align(datetime.fromisoformat(answer["ts"]).timestamp(), sent)
+                if incarnation_of(answer) != self._incarnation:
+                    msg = (
+                        f"{called} was deleted and made anew since this process started: its revisions mean nothing any"
+                        " more, and no outcome of what ran was stored; start the process again"
+                    )
+                    raise ConfigError(msg)
         before, self.missing = self.missing, ""
         if gone:
             self.missing = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone: run `tenure setup`"

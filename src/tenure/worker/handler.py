@@ -108,16 +108,16 @@ class Handler:
                 await work.ack(live.reply)
             case Later(outcome, actor, delay):
                 self._metrics.claims[actor, outcome] += 1
-                look = second_look(delivery.deliveries, self._stores.config.ack_wait_seconds)
+                longest = self._stores.config.ack_wait_seconds  # nobody else sees it meanwhile, and we may be wrong
+                look = second_look(delivery.deliveries, longest)
                 if outcome == "unknown_actor":
                     _log.warning("actor.unknown", key=live.key, actor=actor)
                 elif outcome == "newer_schema":
                     _log.error("record.newer", key=live.key, run_id=live.run_id)
                 elif outcome == "unreadable":
                     _log.error("record.unreadable", key=live.key, run_id=live.run_id)
-                await work.nak(
-                    live.reply, look if delay is None else delay if outcome == "not_due" else min(look, delay)
-                )
+                ceiling = longest if outcome == "not_due" else look
+                await work.nak(live.reply, ceiling if delay is None else min(ceiling, delay))
             case _:
                 assert_never(looked)
 

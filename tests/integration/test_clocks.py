@@ -1,0 +1,86 @@
+"""Machines whose time of day is wrong: due times and deadlines are the server's, so one of them harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tenure import App, Client
+from tenure.clock import SystemClock
+from tenure.core.records import encode
+from tests.conftest import Workers
+from tests.processes import Site
+from tests.support import wait_until
+
+HOUR = 3_600.0
+
+
+@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+async def test_a_worker_whose_clock_is_wrong_starts_runs_when_they_are_due(
+    site: Site, client: Client, ahead: float
+) -> None:
+    """Behind, it would put off every due run that it gets by an hour, for all; ahead, it would start them at once."""
+    site.clock_ahead = ahead
+    await site.start_worker()
+    submitted = time.time()
+    await client.submit(site.app.actors["quick"].call(), key="k", delay=2)
+    started = await site.wait_for("started", "k")
+    assert 1.9 < started.at - submitted < 6
+
+
+async def test_a_client_whose_clock_is_wrong_asks_for_the_right_due_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.start_worker()
+    monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() + HOUR))
+    async with site.app.connect(site.url) as client:
+        submitted = time.time()
+        await client.submit(site.app.actors["quick"].call(), key="k", delay=1)
+        started = await site.wait_for("started", "k")
+        assert 0.9 < started.at - submitted < 5
+
+
+async def test_a_supervisor_whose_clock_is_ahead_ends_no_body_within_its_grace(site: Site, client: Client) -> None:
+    """It would take each deadline for long past: end the attempt, count a failure, and let the next run beside it."""
+    await site.start_worker()
+    site.clock_ahead = HOUR
+    supervisor = await site.start_supervisor("--metrics-port", "0")
+    await client.submit(site.app.actors["lingers"].call(), key="k")
+    await site.wait_for("told:timeout", "k")
+    for _ in range(3):
+        await asyncio.sleep(0.5)  # paused: it sweeps every 0.3 s
+        status = await client.status("k")
+        assert status is not None
+        assert (status.attempt, status.phase) == (1, "running")
+    assert 'tenure_repairs_total{kind="evicted"} 0.0' in await supervisor.metrics()
+
+
+async def test_a_clock_that_jumps_while_the_process_runs_is_noticed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = client.stores
+    monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() - HOUR))
+    looking = asyncio.create_task(stores.presence.run())
+    await wait_until(
+        lambda: stores.clock.now() - time.time() == pytest.approx(0, abs=0.3), description="it looks again"
+    )
+    looking.cancel()
+
+
+async def test_a_run_that_is_not_due_is_looked_at_again_within_ack_wait(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Whatever a worker believes of the time: a wake-up that it puts off for an hour is kept from everybody."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    await client.submit(work.call(), key="k", delay=HOUR)
+    stores = client.stores
+    found = await stores.runs.read("k")
+    assert found.record is not None
+    await stores.work.wake(found.record, encode(found.record), found.revision, found.record.due, stores.runs.patience())
+    async with workers.run(app) as running:
+        await wait_until(lambda: running.worker.metrics.claims["work", "not_due"] > 1, description="it looks again")

@@ -1,0 +1,54 @@
+"""The time of day that a process goes by is the server's, as far as an answer can tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenure.clock import SYSTEM, AlignedClock, SystemClock
+
+
+class Told(SystemClock):
+    """Clocks that show what the test says: ``wall`` is the machine's time of day."""
+
+    def __init__(self, wall: float) -> None:
+        self.wall = wall
+        self.since_boot = 50.0
+
+    def now(self) -> float:
+        return self.wall
+
+    def steady(self) -> float:  # type: ignore[override]  # the machine's is a static method
+        return self.since_boot
+
+
+@pytest.mark.parametrize("wrong", [-3600.0, -0.3, 0.3, 86_400.0])
+def test_a_wrong_clock_is_corrected_by_the_server_s_time_and_half_the_way(wrong: float) -> None:
+    base = Told(1_000.0 + wrong)
+    clock = AlignedClock(base)
+    clock.align(999.95, sent=49.9)
+    assert clock.now() == pytest.approx(1_000.0)
+    base.wall += 7
+    assert clock.now() == pytest.approx(1_007.0)
+
+
+@pytest.mark.parametrize(("server", "sent"), [(1_000.2, 50.0), (999.8, 50.0), (900.0, 49.0)])
+def test_a_small_difference_or_a_slow_answer_changes_nothing(server: float, sent: float) -> None:
+    clock = AlignedClock(Told(1_000.0))
+    clock.align(server, sent)
+    assert (clock.offset, clock.now()) == (0.0, 1_000.0)
+
+
+def test_a_clock_that_was_set_right_meanwhile_is_not_corrected_any_more() -> None:
+    base = Told(900.0)
+    clock = AlignedClock(base)
+    clock.align(1_000.0, sent=50.0)
+    base.wall = 1_010.1
+    clock.align(1_010.0, sent=50.0)
+    assert (clock.offset, clock.now()) == (0.0, 1_010.1)
+
+
+def test_everything_else_is_the_machine_s() -> None:
+    clock = AlignedClock(SYSTEM)
+    assert clock.steady() == pytest.approx(SYSTEM.steady(), abs=1)
+    assert 0 <= clock.random() < 1
+    assert len(clock.new_id()) == 26
