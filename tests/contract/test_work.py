@@ -106,6 +106,30 @@ async def test_is_stored_knows_wake_ups_and_timers_by_their_run(stores: Stores) 
     assert not await stores.work.is_stored(replace(late, attempt=1))
 
 
+async def test_the_listing_tells_runs_of_a_key_apart(stores: Stores) -> None:
+    """Of wake-ups and of timers. For the record of an older Tenure, which does not tell its run, any run of the key counts.
+
+    What has another number of tokens was not stored by a Tenure.
+    """
+    record, data, revision = await record_of(stores)
+    await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
+    late = replace(record, key="late", run_id="r2", due=SYSTEM.now() + 60, attempt=3)
+    await stores.work.wake(late, encode(late), 1, SYSTEM.now(), patience())
+    for foreign in ("default.normal.odd", "default.normal.odd.r1.more"):
+        await stores.conn.put(stores.names.work_prefix + foreign, b"")
+    listed = await stores.work.stored(patience())
+    for messages, whose, other, run_id in (
+        (listed.wakeups, "default.k", "elsewhere.k", "r1"),
+        (listed.timers, "late", "k", "r2"),
+    ):
+        assert messages.has(whose, run_id)
+        assert not messages.has(whose, "r9")
+        assert not messages.has(other, run_id)
+        assert messages.has(whose, "")
+        assert not messages.has(other, "")
+    assert not any(listed.wakeups.has("default.odd", run_id) for run_id in ("r1", "more", ""))
+
+
 async def test_an_unanswered_wake_up_is_delivered_again_after_ack_wait(stores: Stores) -> None:
     record, data, revision = await record_of(stores)
     async with lane_of(stores) as arrivals:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tenure import App, Client
+from tenure.clock import SYSTEM
+from tenure.core import commands as c
+from tenure.core.records import Policy, Task
+from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
-from tests.contract.support import depth
+from tests.contract.support import depth, pull
 from tests.processes import WITHIN_SECONDS, Site, until_repaired
 from tests.proxy import Proxy
 from tests.support import wait_until
@@ -34,6 +40,51 @@ async def test_a_run_that_waits_is_woken_once_though_its_message_is_gone(
         assert await run.result(WITHIN_SECONDS + delay) == "attempt 1"
         await until_repaired(supervisor, "wakeup")
     assert len(site.events("started", "k")) == 1
+
+
+async def test_a_newer_run_is_woken_though_an_older_one_of_its_key_has_a_message_in_hand(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """The old run's wake-up was given to somebody who does not answer, for an ``ack_wait`` of 30 s.
+
+    Then the key is replaced, and the producer is cut down before the new run's wake-up.
+    """
+    async with pull(client.stores, wanted=1) as pulled:
+        await client.submit(app.actors["quick"].call(), key="k")
+        await pulled.next()
+    newer = replacing(app, "quick")
+    assert isinstance(await client.stores.runs.commit("k", newer), Committed)
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        await site.wait_for("started", "k", timeout=WITHIN_SECONDS)
+        await until_repaired(supervisor, "wakeup")
+        await wait_until(lambda: only_one_left(client), description="the old message is still in hand, and no other")
+    assert [e.generation for e in site.events("started", "k")] == [2]
+
+
+async def only_one_left(client: Client) -> bool:
+    return await depth(client.stores) == 1
+
+
+async def test_a_newer_run_gets_its_timer_though_an_older_one_of_its_key_has_one(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """The old one was due in an hour, the newer one in seconds; the producer is cut down before the timer.
+
+    It starts in time: nobody takes the old timer for its own until it is late.
+    """
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        await client.submit(app.actors["quick"].call(), key="k", delay=3600.0)
+        newer = replacing(app, "quick", due=client.stores.clock.now() + 5.0)
+        assert isinstance(await client.stores.runs.commit("k", newer), Committed)
+        await until_repaired(supervisor, "wakeup")
+        assert client.stores.clock.now() < newer.due
+        assert (await site.wait_for("started", "k")).at < newer.due + 1.0
+    assert [e.generation for e in site.events("started", "k")] == [2]
+
+
+def replacing(app: App, actor: str, *, due: float = 0.0, **policy: Any) -> c.Replace:
+    """A replace of ``k`` as the client would store it."""
+    return c.Replace(key="k", run_id=SYSTEM.new_id(), task=Task(actor=actor, policy=Policy(**policy)), due=due)
 
 
 async def test_a_run_is_taken_over_though_its_message_is_gone(

@@ -302,6 +302,7 @@ class State(Struct, frozen=True):
     """What a record's header tells, so that a sweep or a list need not read the record.
 
     ``due`` and ``deadline`` are 0 where there is none, ``session`` (the holder's) empty. ``flags``: see ``state_of``.
+    ``run_id`` is empty if an older Tenure wrote the record: its header does not tell.
     """
 
     phase: Phase
@@ -312,12 +313,13 @@ class State(Struct, frozen=True):
     actor: str
     queue: str
     generation: int
+    run_id: str = ""
 
 
 def read_state(text: str) -> State | None:
     """Read what ``state_of`` wrote; None for what this version does not know (a newer one may add fields at the end)."""
     try:
-        phase, due, deadline, session, flags, actor, queue, generation = text.split(" ")[:8]
+        phase, due, deadline, session, flags, actor, queue, generation, *more = text.split(" ")
         return State(
             Phase(phase),
             0.0 if due == "-" else float(due),
@@ -327,13 +329,14 @@ def read_state(text: str) -> State | None:
             actor,
             queue,
             int(generation),
+            more[0] if more else "",
         )
     except ValueError:
         return None
 
 
 def state_of(record: Record) -> str:
-    """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none).
+    """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none), and whose it is.
 
     Flags: ``p`` older bodies may run, ``o`` outbox to apply, ``s`` applied entries to forget, ``c`` runs to count.
     """
@@ -343,5 +346,5 @@ def state_of(record: Record) -> str:
     flags += "c" if record.uncounted else ""
     return (
         f"{record.phase.value} {record.due or '-'} {deadline or '-'} {holder.session if holder else '-'} {flags or '-'}"
-        f" {record.task.actor} {record.task.queue} {record.generation}"
+        f" {record.task.actor} {record.task.queue} {record.generation} {record.run_id}"
     )

@@ -22,8 +22,8 @@ def deserves_a_look(
 ) -> bool:
     """Whether a record may owe something that nobody is about to do. ``age``: seconds since its last write.
 
-    ``has_wakeup``, ``has_timer``: whether one is stored for the key (in the record's queue), of whichever generation: an
-    older one's is delivered in its time and makes a worker look.
+    ``has_wakeup``, ``has_timer``: whether one is stored for the record's run. An older generation's does not count: it may
+    be in the hands of a process that does not answer, or lie in a queue that nobody works on.
     """
     if state.phase is Phase.RUNNING:
         owing = holder_closed or 0.0 < state.deadline < now

@@ -63,12 +63,31 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     }
 
 
+class Messages:
+    """Runs that have a message stored, each as one string ``<whose>.<run id>``: a backlog has hundreds of thousands.
+
+    ``whose`` is ``<queue>.<key token>`` for wake-ups, the key token for timers.
+    """
+
+    def __init__(self, runs: set[str]) -> None:
+        self._runs = runs
+        self._whose: set[str] | None = None
+
+    def has(self, whose: str, run_id: str) -> bool:
+        """Whether this very run has one; without a run id (a record of an older Tenure) whether any run of the key has."""
+        if run_id:
+            return f"{whose}.{run_id}" in self._runs
+        if self._whose is None:
+            self._whose = {run.rpartition(".")[0] for run in self._runs}
+        return whose in self._whose
+
+
 class Stored(msgspec.Struct, frozen=True):
-    """What the work stream held ``at`` that time of the server's: (queue, key token) of wake-ups, key token of timers."""
+    """What the work stream held ``at`` that time of the server's."""
 
     at: float
-    wakeups: set[tuple[str, str]]
-    timers: set[str]
+    wakeups: Messages
+    timers: Messages
 
 
 class _Subjects(msgspec.Struct):
@@ -150,17 +169,24 @@ class Work:
         ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
 
     async def stored(self, patience: Patience) -> Stored:
-        """Every key that has a wake-up or a timer, by the subjects of the stream alone. Raises Unavailable."""
-        wakeups: set[tuple[str, str]] = set()
+        """Every run that has a wake-up or a timer, by the subjects of the stream alone. Raises Unavailable."""
+        wakeups: set[str] = set()
         timers: set[str] = set()
         at = await self._subjects(
-            self._names.work_prefix + ">", lambda parts: wakeups.add((parts[0], parts[2])), patience
+            self._names.work_prefix + ">", 4, lambda parts: wakeups.add(f"{parts[0]}.{parts[2]}.{parts[3]}"), patience
         )
-        await self._subjects(self._names.timer_prefix + ">", lambda parts: timers.add(parts[0]), patience)
-        return Stored(at, wakeups, timers)
+        await self._subjects(
+            self._names.timer_prefix + ">", 3, lambda parts: timers.add(f"{parts[0]}.{parts[1]}"), patience
+        )
+        return Stored(at, Messages(wakeups), Messages(timers))
 
-    async def _subjects(self, wanted: str, take: Callable[[list[str]], object], patience: Patience) -> float:
-        """Call ``take`` with the tokens of each stored subject after the prefix; the server's time when it was asked."""
+    async def _subjects(
+        self, wanted: str, tokens: int, take: Callable[[list[str]], object], patience: Patience
+    ) -> float:
+        """Call ``take`` with the tokens of each stored subject after the prefix, if they are as many as ours have.
+
+        Returns the server's time when it was asked.
+        """
         at, offset, start = 0.0, 0, len(wanted) - 1
         while True:
             try:
@@ -177,7 +203,7 @@ class Work:
                     at = at or page.ts.timestamp()
                     for subject in page.state.subjects:
                         parts = subject[start:].split(".")
-                        if len(parts) > 2:  # noqa: PLR2004  (anything shorter is not ours)
+                        if len(parts) == tokens:
                             take(parts)
                     offset += len(page.state.subjects)
                     if not page.state.subjects or offset >= page.total:

@@ -47,8 +47,8 @@ class Sweep:
                 age=stored.at - header.stored_at,
                 now=stores.clock.now(),
                 holder_closed=bool(state.session) and self._census.is_gone(state.session),
-                has_wakeup=(state.queue, token) in stored.wakeups,
-                has_timer=token in stored.timers,
+                has_wakeup=stored.wakeups.has(f"{state.queue}.{token}", state.run_id),
+                has_timer=stored.timers.has(token, state.run_id),
             )
             if suspicious:
                 self._keepers.ask(header.key, header.revision)

@@ -22,9 +22,11 @@ from tenure.core.records import (
     Policy,
     Previous,
     Record,
+    State,
     Task,
     decode,
     encode,
+    read_state,
     state_of,
     ttl_of,
 )
@@ -207,16 +209,16 @@ def test_a_finished_record_that_owes_something_does_not_expire() -> None:
 @pytest.mark.parametrize(
     ("at", "state"),
     [
-        (play(submit()), "waiting - - - - actor default 1"),
-        (play(submit(due=NOW + 60)), f"waiting {NOW + 60} - - - actor default 1"),
-        (play(*RUN), "running - - s1 - actor default 1"),
-        (play(submit(timeout=5.0), claim()), f"running - {NOW + 5} s1 - actor default 1"),
-        (play(submit(timeout=5.0), claim(), CANCEL), f"stopping - {NOW + 10} s1 - actor default 1"),
-        (play(*ENDED), "succeeded - - - - actor default 1"),
-        (play(*RUN, CANCEL, 1.0, succeed(S1)), "cancelled - - - - actor default 1"),
-        (play(*RUN, supersede()), "waiting - - - p actor default 2"),
-        (play(*RUN, succeed(S1, outbox=(spawned(),))), "succeeded - - - o actor default 1"),
-        (play(submit(seen=SEEN)), "waiting - - - s actor default 1"),
+        (play(submit()), "waiting - - - - actor default 1 r1"),
+        (play(submit(due=NOW + 60)), f"waiting {NOW + 60} - - - actor default 1 r1"),
+        (play(*RUN), "running - - s1 - actor default 1 r1"),
+        (play(submit(timeout=5.0), claim()), f"running - {NOW + 5} s1 - actor default 1 r1"),
+        (play(submit(timeout=5.0), claim(), CANCEL), f"stopping - {NOW + 10} s1 - actor default 1 r1"),
+        (play(*ENDED), "succeeded - - - - actor default 1 r1"),
+        (play(*RUN, CANCEL, 1.0, succeed(S1)), "cancelled - - - - actor default 1 r1"),
+        (play(*RUN, supersede()), "waiting - - - p actor default 2 r2"),
+        (play(*RUN, succeed(S1, outbox=(spawned(),))), "succeeded - - - o actor default 1 r1"),
+        (play(submit(seen=SEEN)), "waiting - - - s actor default 1 r1"),
         (
             play(
                 submit(seen=SEEN),
@@ -226,13 +228,25 @@ def test_a_finished_record_that_owes_something_does_not_expire() -> None:
                 claim("s2", "r2"),
                 supersede("r3"),
             ),
-            "waiting - - - pos actor default 3",
+            "waiting - - - pos actor default 3 r3",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_state_header_says_what_a_sweep_looks_for(at: At, state: str) -> None:
     assert state_of(at.found) == state
+
+
+def test_the_state_header_is_read_back_and_may_be_longer_or_of_an_older_tenure() -> None:
+    """An older one does not tell the run; a newer one may tell more."""
+    text = state_of(play(*RUN).found)
+    state = read_state(text)
+    assert state == State(Phase.RUNNING, 0.0, 0.0, "s1", "", "actor", "default", 1, "r1")
+    assert read_state(f"{text} more 7") == state
+    older = read_state(text.removesuffix(" r1"))
+    assert older is not None
+    assert older == replace(state, run_id="")
+    assert read_state("running - -") is None
 
 
 # -- policies and sessions -------------------------------------------------------------------------------------------
