@@ -25,8 +25,10 @@ class Config(Struct, frozen=True, kw_only=True):
     """How long a silent worker keeps what it claimed, and how long after its end others take over. Renewed five times as
     often. None: 5 where the sessions bucket has one copy; 12 where it has replicas, because a leader that dies is followed
     by an election of up to 9 seconds in which nobody can renew, and each would cost every running body its session."""
-    ack_wait_seconds: float = 15.0
-    """After how long the server delivers an unanswered wake-up again; must outlast a leader election."""
+    ack_wait_seconds: float = 6.0
+    """After how long the server delivers an unanswered wake-up again: what a killed worker had been sent and not yet claimed
+    starts elsewhere that much later. Six times as often the server is told what is worked on. An election on a cluster may
+    last longer; then what is worked on is delivered once more, finds its holder alive and is handed back."""
     request_timeout_seconds: float = 2.0
     """How long one request may take before its fate counts as unknown and it is repeated."""
     patience_seconds: float = 10.0
@@ -43,7 +45,10 @@ class Config(Struct, frozen=True, kw_only=True):
     """How long the letter of a run that failed for good is kept, when ``setup`` creates their stream or is given the app."""
     reread_seconds: float = 10.0
     """Who waits for a key re-reads it this seldom, against an event lost in a leader change; not how results arrive."""
-    pull_expires_seconds: float = 60.0
+    pull_expires_seconds: float = 4.0
+    """How long the server keeps a pull. A frozen process keeps its pulls, and what its dead hands let go could be handed to
+    it again: so less than ``ack_wait_seconds``, and no more than the four fifths of a ttl after which its session may be
+    closed."""
     idle_heartbeat_seconds: float = 2.0
     """How often the server says that an unanswered pull still stands; after 2.5 times this silence it is made anew."""
     drain_seconds: float = 30.0

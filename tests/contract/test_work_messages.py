@@ -98,16 +98,33 @@ async def test_a_thousand_unanswered_wake_ups_do_not_stop_the_queue(stores: Stor
         await wait_until(lambda: len(pulled.at) == 41 * 25, description="all are delivered, none is answered")
 
 
-async def test_ensuring_a_consumer_twice_changes_nothing_and_new_settings_are_taken_over(
-    stores: Stores, nats_server: str, namespace: str
+async def test_ensuring_a_consumer_twice_changes_nothing_and_new_settings_are_taken_over_and_told(
+    stores: Stores, nats_server: str, namespace: str, caplog: pytest.LogCaptureFixture
 ):
     await stores.work.ensure_consumer("default", "normal")
     await stores.work.ensure_consumer("default", "normal")
+    assert not caplog.records
     async with connect(nats_server, namespace, replace(stores.config, ack_wait_seconds=7.0)) as other:
         await other.work.ensure_consumer("default", "normal")
+    (said,) = caplog.records
+    assert "consumer.changed" in said.getMessage()
+    assert "ack_wait_seconds=7.0" in said.getMessage()
     info = await stores.conn.api(f"CONSUMER.INFO.{stores.names.work_stream}.default-normal", {})
     assert isinstance(info, dict)
     assert info["config"]["ack_wait"] == 7_000_000_000
+
+
+async def test_a_shorter_ack_wait_holds_for_what_is_in_hand_already(stores: Stores, nats_server: str, namespace: str):
+    """A namespace whose consumer an older Tenure made with 15 s: what its workers were given does not wait for that."""
+    long = replace(stores.config, ack_wait_seconds=15.0)
+    async with connect(nats_server, namespace, long) as older:
+        await wake(stores, await submitted(stores))
+        async with pull(older, wanted=1) as pulled:
+            await pulled.next()
+            given = stores.clock.steady()
+    async with pull(stores) as pulled:
+        assert (await pulled.next(stores.config.ack_wait_seconds + 2.0)).deliveries == 2
+        assert stores.clock.steady() - given >= stores.config.ack_wait_seconds * 0.9
 
 
 # -- timers ----------------------------------------------------------------------------------------------------------

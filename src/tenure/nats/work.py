@@ -22,6 +22,11 @@ from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, Found
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.work")
+_DIFFERS = 10148
+"""Error code of the server: the consumer exists, with other settings."""
 
 
 class _Head(msgspec.Struct):
@@ -270,12 +275,18 @@ class Work:
     async def ensure_consumer(self, queue: str, priority: str) -> None:
         """Create a lane's durable consumer or bring it up to date; the same settings again change nothing.
 
-        Raises Unavailable.
+        One that an older Tenure, or workers with another ``ack_wait``, made is changed for everybody, and that is told: the
+        settings that were written last hold for all of them. Raises Unavailable.
         """
-        config = consumer_spec(self._names, queue, priority, self._conn.config.ack_wait_seconds)
+        settings = consumer_spec(self._names, queue, priority, self._conn.config.ack_wait_seconds)
+        body = {"stream_name": self._names.work_stream, "config": settings}
         call = f"CONSUMER.DURABLE.CREATE.{self._names.work_stream}.{self._names.consumer(queue, priority)}"
         try:
-            answer = await self._conn.api(call, {"stream_name": self._names.work_stream, "config": config})
+            answer = await self._conn.api(call, body | {"action": "create"})
+            if isinstance(answer, ApiError) and answer.err_code == _DIFFERS:
+                wait = self._conn.config.ack_wait_seconds
+                _log.warning("consumer.changed", queue=queue, priority=priority, ack_wait_seconds=wait)
+                answer = await self._conn.api(call, body)
         except (NotSent, Lost) as error:
             msg = f"cannot create the consumer of queue {queue!r}: {error}"
             raise Unavailable(msg) from error

@@ -1,0 +1,102 @@
+"""With the settings that nobody has changed, all that a dead or frozen worker had in its hands starts elsewhere within 8 s."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import asdict
+
+from tenure import App, Client, Config
+from tests.conftest import Supervisors
+from tests.processes import Process, Site
+from tests.proxy import Proxy, record
+from tests.support import wait_until
+
+PROMISED_SECONDS = 8.0
+OFTEN = 1_000
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    site.settings = asdict(Config())
+    return site
+
+
+@pytest.fixture
+def app(site: Site) -> App:
+    return site.app
+
+
+async def submit(client: Client, app: App, actor: str, keys: list[str]) -> None:
+    for key in keys:
+        await client.submit(app.actors[actor].call(), key=key)
+
+
+async def in_hand(client: Client, number: int) -> None:
+    """Wait until so many wake-ups are delivered and not answered."""
+
+    async def delivered() -> bool:
+        return await client.stores.work.pending("default", "normal") == (0, number)
+
+    await wait_until(delivered, description=f"{number} wake-ups are in hand")
+
+
+async def all_started_by(other: Process, site: Site, keys: list[str], since: float) -> None:
+    """Each within what is promised, counted from ``since`` (loop time)."""
+    now = asyncio.get_running_loop().time
+    for key in keys:
+
+        def started(key: str = key) -> bool:
+            return other.pid in {event.pid for event in site.events("started", key)}
+
+        await wait_until(
+            started, description=f"{key} starts elsewhere", timeout=max(0.0, PROMISED_SECONDS + since - now())
+        )
+
+
+async def test_a_wake_up_in_the_hands_of_a_worker_killed_before_its_claim_starts_elsewhere(
+    site: Site, app: App, client: Client, proxy: Proxy, supervisors: Supervisors
+) -> None:
+    """Delivered, and the process is gone before its claim is stored: the record says ``waiting``, of nobody's session."""
+    victim = await site.start_worker(url=proxy.url)
+    keys = [f"k-{number}" for number in range(10)]
+    claims = [proxy.lose(record(app, key, "running"), OFTEN) for key in keys]
+    async with supervisors.run(app) as supervisor:
+        await submit(client, app, "quick", keys)
+        for claim in claims:
+            await claim.done.wait()
+        other = await site.start_worker()
+        killed = asyncio.get_running_loop().time()
+        await victim.kill()
+        await all_started_by(other, site, keys, killed)
+        assert supervisor.metrics.repairs["takeover"] == 0
+    assert len(site.events("started")) == len(keys)
+
+
+async def test_all_that_a_frozen_worker_was_given_starts_elsewhere(
+    site: Site, app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """It runs ten bodies and has many free slots, which it has asked the server to fill: ten more are sent to it.
+
+    Its pulls stand while it is frozen: nothing that it let go, and no supervisor's wake-up, may be given to it again.
+    """
+    frozen = await site.start_worker("--concurrency", "100")
+    running, warming, given = ([f"{name}-{number}" for number in range(10)] for name in ("held", "quick", "given"))
+    async with supervisors.run(app):
+        await submit(client, app, "hold", running)
+        for key in running:
+            await site.wait_for("started", key)
+        await submit(client, app, "quick", warming)  # its lane delivers: it is asked for every free slot
+        for key in warming:
+            await site.wait_for("started", key)
+        await in_hand(client, len(running))
+        at = asyncio.get_running_loop().time()
+        frozen.freeze()
+        await submit(client, app, "quick", given)
+        await in_hand(client, len(running) + len(given))
+        other = await site.start_worker()
+        await all_started_by(other, site, running + given, at)
+        await frozen.kill()
+        for key in running:
+            site.open(key)
