@@ -49,6 +49,10 @@ def trusted_until(sent_at: float, ttl: float) -> float:
     return sent_at + ttl
 
 
-def second_look(deliveries: int, ceiling: float) -> float:
-    """Seconds after which a wake-up that could not be used is looked at again: 0.1 s doubling up to ``ceiling``."""
-    return min(ceiling, 0.1 * 2.0 ** min(deliveries - 1, 20))
+def second_look(deliveries: int, ack_wait: float) -> float:
+    """Seconds after which a wake-up that could not be used is looked at again: 0.1 s doubling up to a ceiling.
+
+    That is 2.5 times ``ack_wait`` (15 s by default): thousands that nobody here can run cost a look each, and a line in the
+    log. What a key waits for brings a wake-up of its own, as a rule.
+    """
+    return min(2.5 * ack_wait, 0.1 * 2.0 ** min(deliveries - 1, 20))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tenure.config import Config
 from tenure.core.policy import backoff, next_tick, second_look, trusted_until
 from tenure.core.records import Policy
 
@@ -98,7 +99,11 @@ def test_trust_runs_from_the_send() -> None:
 
 
 @given(st.integers(0, 10**9), st.floats(0.1, 1e4))
-def test_a_second_look_comes_soon_and_never_later_than_its_ceiling(deliveries: int, ceiling: float) -> None:
-    assert 0.0 < second_look(deliveries, ceiling) <= ceiling
-    assert second_look(1, ceiling) == pytest.approx(0.1)
-    assert second_look(deliveries + 1, ceiling) >= second_look(deliveries, ceiling)
+def test_a_second_look_comes_soon_and_never_later_than_its_ceiling(deliveries: int, ack_wait: float) -> None:
+    assert 0.0 < second_look(deliveries, ack_wait) <= 2.5 * ack_wait
+    assert second_look(1, ack_wait) == pytest.approx(0.1)
+    assert second_look(deliveries + 1, ack_wait) >= second_look(deliveries, ack_wait)
+
+
+def test_what_nobody_can_run_is_looked_at_every_15_seconds_by_default() -> None:
+    assert second_look(1_000, Config().ack_wait_seconds) == 15.0
