@@ -1,6 +1,7 @@
 # ruff: noqa: INP001, T201  (a script, not a package; it prints)
 """From kill -9 of a worker to the next attempt of its run elsewhere, with the default settings: ``python scripts/kill_recovery.py``.
 
+With another life of sessions: ``python scripts/kill_recovery.py 2`` (seconds).
 Two workers and a supervisor as processes on an embedded server. Each round kills the worker that runs the body at a
 random moment of its lease, and starts another in its place.
 """
@@ -24,9 +25,9 @@ import os
 import time
 from pathlib import Path
 
-from tenure import App, Context
+from tenure import App, Config, Context
 
-app = App("kills")
+app = App("kills", config=Config(SETTINGS))
 
 
 @app.actor
@@ -91,5 +92,9 @@ async def written(file: Path) -> tuple[str, float]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name, EmbeddedServer() as server:
-        Path(name, "kills.py").write_text(APP, encoding="utf-8")
+        settings = "".join(
+            f"session_ttl_seconds={float(ttl)}, pull_expires_seconds=1, idle_heartbeat_seconds=0.5"
+            for ttl in sys.argv[1:]
+        )
+        Path(name, "kills.py").write_text(APP.replace("SETTINGS", settings), encoding="utf-8")
         asyncio.run(main(Path(name), server.url))
