@@ -16,7 +16,7 @@ from tenure.core.errors import Unavailable
 from tenure.core.records import Holder
 from tenure.core.sessions import Progress, Session, StopReason, StopSignal
 from tenure.nats.patience import Patience
-from tenure.nats.sessions import SeenSession
+from tenure.nats.sessions import NoSession, SeenSession
 from tenure.stores import Stores
 from tests.contract.support import connect, submitted
 from tests.proxy import Proxy
@@ -102,6 +102,24 @@ async def test_a_session_that_cannot_be_stored_is_unavailable(nats_server: str, 
             await stores.sessions.read("01JA")
 
 
+@pytest.mark.parametrize(("data", "headers"), [(b"", {"KV-Operation": "DEL"}), (b"\xff not ours", {})])
+async def test_what_holds_no_session_is_none_at_its_revision(stores: Stores, data: bytes, headers: dict[str, str]):
+    """Removed with a key-value tool, or overwritten: read as missing, and only at that revision can one be created."""
+    await stores.sessions.create(session(), patience(stores))
+    ack = await stores.conn.put(stores.names.session("01JA"), data, headers)
+    assert await stores.sessions.read("01JA") is None
+    assert await stores.sessions.find("01JA") == NoSession(ack.seq)
+    assert await stores.sessions.write(session(), 0) == 0
+    assert await stores.sessions.write(session(), ack.seq)
+
+
+async def test_a_session_of_a_kind_that_only_a_newer_tenure_knows_can_be_read(stores: Stores):
+    """Else it would count as missing, and an older supervisor would close it."""
+    newer = replace(session(), kind="newer")
+    revision = await stores.sessions.create(newer, patience(stores))
+    assert await stores.sessions.read("01JA") == SeenSession(newer, revision)
+
+
 # -- stop signals ----------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +201,8 @@ async def test_progress_is_the_latest_of_its_run(stores: Stores):
 
     await wait_until(newest, description="the latest progress")
     assert await stores.sessions.progress("b key", "run") is None
+    await stores.conn.put(stores.names.progress("a key", "run"), b"", {"KV-Operation": "DEL"})
+    assert await stores.sessions.progress("a key", "run") is None
 
 
 async def test_progress_can_be_followed_and_no_more_after_the_end(stores: Stores):

@@ -16,7 +16,7 @@ from tests.conftest import Supervisors, Workers
 from tests.processes import WITHIN_SECONDS, Site
 from tests.proxy import Proxy, Publish
 from tests.site_app import QUICK
-from tests.support import wait_until
+from tests.support import wait_until, wake
 
 TTL = QUICK.session_ttl(copies=1)
 
@@ -214,10 +214,17 @@ async def test_sessions_of_different_ttl_are_each_closed_on_their_own(
 # -- entries that are missing ------------------------------------------------------------------------------------------
 
 
-async def purge_entry(client: Client, session: str) -> None:
+async def remove_entry(client: Client, session: str, how: str = "purged") -> None:
+    """Remove a session's entry as ``nats stream purge``, ``nats kv del`` and ``nats kv purge`` do, or write over it."""
     stores = client.stores
-    await stores.conn.api(f"STREAM.PURGE.{stores.names.sessions_stream}", {"filter": stores.names.session(session)})
-    assert await stores.sessions.read(session) is None
+    subject = stores.names.session(session)
+    if how == "purged":
+        await stores.conn.api(f"STREAM.PURGE.{stores.names.sessions_stream}", {"filter": subject})
+    elif how == "overwritten":
+        assert (await stores.conn.put(subject, b"\xff not a session")).error is None
+    else:
+        headers = {"KV-Operation": how} | ({"Nats-Rollup": "sub"} if how == "PURGE" else {})
+        assert (await stores.conn.put(subject, b"", headers)).error is None
 
 
 async def holder_of(client: Client, key: str) -> str:
@@ -227,11 +234,18 @@ async def holder_of(client: Client, key: str) -> str:
     return status.holder
 
 
+HOW = ["purged", "DEL", "PURGE", "overwritten"]
+
+
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("when", ["while it is watched", "before anybody watched"])
 async def test_a_dead_session_without_an_entry_is_buried_and_its_runs_are_taken_over(
-    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, when: str
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, when: str, how: str
 ) -> None:
-    """Killed, then its entry purged by exact subject: nothing is left to be closed, and nobody else may conclude that."""
+    """Killed, then its entry removed: nothing is left to be closed, and nobody else may conclude that.
+
+    The key-value tools leave an empty marker, at whose revision it must be buried. It ends no loop of anybody.
+    """
     loop = asyncio.get_running_loop()
     victim = await site.start_worker()
     run = await client.submit(app.actors["hold"].call(), key="k")
@@ -239,30 +253,33 @@ async def test_a_dead_session_without_an_entry_is_buried_and_its_runs_are_taken_
     session = await holder_of(client, "k")
     if when == "before anybody watched":
         await victim.kill()
-        await purge_entry(client, session)
+        await remove_entry(client, session, how)
     since = loop.time()
-    async with workers.run(app), supervisors.run(app):
+    async with workers.run(app) as running, supervisors.run(app):
         if when == "while it is watched":
             await victim.kill()
-            await purge_entry(client, session)
+            await remove_entry(client, session, how)
             since = loop.time() - TTL / 3
+        await wake(client, "k")  # a worker looks too, and finds nothing to conclude
         site.open("k")
         assert await run.result(WITHIN_SECONDS) == "attempt 2"
+        assert running.worker.metrics.errors["handler"] == 0
         assert loop.time() - since >= TTL - 0.1, "it was watched for a ttl first"
         seen = await client.stores.sessions.read(session)
         assert seen is not None
         assert seen.session.closed == "missing"
 
 
-async def test_a_live_worker_whose_entry_was_purged_learns_it_and_goes_on_with_a_new_session(
-    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+@pytest.mark.parametrize("how", HOW)
+async def test_a_live_worker_whose_entry_was_removed_learns_it_and_goes_on_with_a_new_session(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, how: str
 ) -> None:
     """Its next renewal is refused and it finds nothing: its body is told, and the run goes on as another attempt."""
     async with workers.run(app) as running, supervisors.run(app):
         run = await client.submit(app.actors["hold"].call(), key="k")
         await site.wait_for("started", "k")
         session = running.worker.lease.id
-        await purge_entry(client, session)
+        await remove_entry(client, session, how)
         await site.wait_for("stopped:lease_lost", "k", timeout=TTL)
         site.open("k")
         assert await run.result(2 * WITHIN_SECONDS) == "attempt 2"

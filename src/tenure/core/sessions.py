@@ -17,11 +17,12 @@ SIGNAL_KEPT_SECONDS = 3_600
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process and its lease. ``beat`` counts renewals; ``closed`` is why it ended, None while it may hold runs.
 
-    ``drain`` as the reason says that every body had ended: taking its runs over counts no failure.
+    ``drain`` as the reason says that every body had ended: taking its runs over counts no failure. ``kind`` is any text: one
+    that only a newer Tenure knows must not make its sessions unreadable, for those count as missing.
     """
 
     id: str
-    kind: Kind
+    kind: str
     host: str
     pid: int
     ttl: float

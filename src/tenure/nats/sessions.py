@@ -47,6 +47,12 @@ class SeenSession(msgspec.Struct, frozen=True):
     revision: int
 
 
+class NoSession(msgspec.Struct, frozen=True):
+    """There is no entry (revision 0), or none that says anything: a marker of the key-value tools, or somebody else's."""
+
+    revision: int
+
+
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     """Settings of the bucket's stream. No delete markers: nothing is ever created twice under one name here."""
     return {
@@ -107,14 +113,21 @@ class Sessions:
 
     async def read(self, session: str, patience: Patience | None = None) -> SeenSession | None:
         """The entry of a session, None if there is none. Raises Unavailable: at once, or when ``patience`` is spent."""
+        found = await self.find(session, patience)
+        return found if isinstance(found, SeenSession) else None
+
+    async def find(self, session: str, patience: Patience | None = None) -> SeenSession | NoSession:
+        """The same, and where there is none the revision to create one at."""
+        subject = self._names.session(session)
         while True:
             try:
-                found = await self._last(self._names.session(session))
+                revision, data = await self._last(subject)
                 break
             except Unavailable:
                 if patience is None or not await patience.pause():
                     raise
-        return None if found is None else SeenSession(decode_session(found[1]), found[0])
+        entry = _decoded(decode_session, subject, data)
+        return NoSession(revision) if entry is None else SeenSession(entry, revision)
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> bool:
         """Tell the process of ``holder`` to stop its body; once is enough: False if it is told already.
@@ -141,7 +154,7 @@ class Sessions:
         """A watch that calls ``on_stop`` for every signal addressed to ``session``, those already stored included."""
 
         async def received(msg: Msg) -> None:
-            signal = _decoded(decode_signal, msg) if msg.data else None
+            signal = _decoded(decode_signal, msg.subject, msg.data)
             if signal is not None:
                 on_stop(signal)
 
@@ -152,7 +165,7 @@ class Sessions:
 
         async def received(msg: Msg) -> None:
             ack = parse_ack(msg.reply)
-            session = _decoded(decode_session, msg) if msg.data else None
+            session = _decoded(decode_session, msg.subject, msg.data)
             if session is not None and ack is not None:
                 on_session(SeenSession(session, ack.stream_sequence))
 
@@ -167,8 +180,8 @@ class Sessions:
 
     async def progress(self, key: str, run_id: str) -> Progress | None:
         """The latest progress of a run, None if there is none. Raises Unavailable."""
-        found = await self._last(self._names.progress(key, run_id))
-        return None if found is None else decode_progress(found[1])
+        subject = self._names.progress(key, run_id)
+        return _decoded(decode_progress, subject, (await self._last(subject))[1])
 
     async def follow_progress(
         self, key: str, on_progress: Callable[[Progress], Awaitable[None]]
@@ -176,7 +189,9 @@ class Sessions:
         """Call ``on_progress`` for each progress of the key's runs from now on; returns a function that ends it."""
 
         async def received(msg: Msg) -> None:
-            await on_progress(decode_progress(msg.data))
+            progress = _decoded(decode_progress, msg.subject, msg.data)
+            if progress is not None:
+                await on_progress(progress)
 
         subscription = await self._conn.subscribe(self._names.notes(key), received)
 
@@ -185,7 +200,8 @@ class Sessions:
 
         return stop
 
-    async def _last(self, subject: str) -> tuple[int, bytes] | None:
+    async def _last(self, subject: str) -> tuple[int, bytes]:
+        """Revision and bytes of what is stored there; (0, nothing) if nothing is."""
         try:
             answer = await self._conn.api(f"STREAM.MSG.GET.{self._names.sessions_stream}", {"last_by_subj": subject})
         except (NotSent, Lost) as error:
@@ -193,17 +209,22 @@ class Sessions:
             raise Unavailable(msg) from error
         if isinstance(answer, ApiError):
             if answer.err_code == NO_MESSAGE:
-                return None
+                return 0, b""
             msg = f"cannot read {subject}: {answer.description}"
             raise Unavailable(msg)
         message = answer["message"]
         return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)
 
 
-def _decoded(decode: Callable[[bytes], T], msg: Msg) -> T | None:
-    """What a message holds; None, and a word in the log, if somebody else wrote there: it must stop nobody."""
+def _decoded(decode: Callable[[bytes], T], subject: str, data: bytes) -> T | None:
+    """What an entry holds; None where it was removed, and, with a word in the log, if somebody else wrote there.
+
+    It must stop nobody.
+    """
+    if not data:
+        return None
     try:
-        return decode(msg.data)
+        return decode(data)
     except msgspec.DecodeError as error:
-        _log.error("entry.unreadable", subject=msg.subject, error=str(error))
+        _log.error("entry.unreadable", subject=subject, error=str(error))
         return None

@@ -198,7 +198,7 @@ class Census:
                 self._seen(SeenSession(session, revision))
 
     async def _look_again(self, name: str) -> None:
-        """Refused: it was renewed or closed and we have not heard of it yet, or its entry was purged."""
+        """Refused: it was renewed or closed and we have not heard of it yet, or its entry was removed."""
         found = await self._sessions.read(name)
         if found is not None:
             self._seen(found)
@@ -209,15 +209,19 @@ class Census:
     async def bury(self, name: str) -> bool:
         """Make a session without an entry closed for everybody, so that workers may take over what it holds.
 
-        It was created before its first claim, so its entry has expired long ago or was purged; and if it lives after
+        It was created before its first claim, so its entry has expired long ago or was removed; and if it lives after
         all, its next renewal is refused and it learns that it is closed. False if it turns out to exist. Raises
         Unavailable.
         """
         if name in self._watched:
             return self.is_closed(name)
+        found = await self._sessions.find(name)
+        if isinstance(found, SeenSession):
+            self._seen(found)
+            return self.is_closed(name)
         grave = Session(id=name, kind="worker", host="", pid=0, ttl=self._ttl, started_at=0.0, closed="missing")
         try:
-            revision = await self._sessions.write(grave, 0)
+            revision = await self._sessions.write(grave, found.revision)
         except (NotSent, Lost) as error:
             msg = f"cannot close session {name}, whose entry is missing: {error}"
             raise Unavailable(msg) from error
