@@ -8,6 +8,7 @@ import pytest
 
 from tenure import App, Client
 from tenure.core import commands as c
+from tenure.core.records import Seen
 from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
 from tests.processes import WITHIN_SECONDS, Process, Site, until_repaired
@@ -186,6 +187,27 @@ async def test_a_finished_record_that_remembers_a_spawn_forgets_it_and_then_expi
         await until_gone(client, "k-child")
         await until_repaired(supervisor, "seen")
     assert len(site.events("started", "k-child")) >= 1
+
+
+async def test_a_replayed_run_is_woken_though_the_dead_stream_is_gone(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """A replay was cut down between the run and its wake-up; its letter cannot even be looked for. No keeper waits for that."""
+    stores = client.stores
+    async with supervisors.run(app) as supervisor:
+        await stores.conn.api(f"STREAM.DELETE.{app.names.dead_stream}", {})
+        task, run_id = app.actors["quick"].call().task, stores.clock.new_id()
+        letter = Seen(id=f"replay.{stores.clock.new_id()}", origin="k")
+        await stores.runs.commit("k", c.Submit(key="k", run_id=run_id, task=task, seen=letter))
+
+        async def woken() -> bool:
+            found = await stores.runs.read("k")
+            return found.record is not None and await stores.work.is_stored(found.record)
+
+        await wait_until(woken, description="its wake-up is stored", timeout=WITHIN_SECONDS)
+        await wait_until(
+            lambda: supervisor.metrics.errors["server"], description="the keeper has let go", timeout=WITHIN_SECONDS
+        )
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

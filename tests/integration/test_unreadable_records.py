@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from tenure import App, Client, UnreadableRecord
-from tenure.core.records import encode
-from tests.conftest import Workers
-from tests.support import wait_until
+from tenure.core import commands as c
+from tenure.core.records import Seen, encode
+from tests.conftest import Supervisors, Workers
+from tests.support import FAST, wait_until
 
 
 async def test_an_unreadable_record_is_left_alone_and_stops_nobody_else(
@@ -40,3 +42,31 @@ async def test_an_unreadable_record_is_left_alone_and_stops_nobody_else(
             await client.stores.conn.put(app.names.record(key), encode(found.record))
         assert [await run.result(timeout=10) for run in runs] == [f"{n}" for n in range(12)]
         assert running.worker.metrics.errors["handler"] == 0
+
+
+@pytest.mark.parametrize("data", [b"\xff not a record", b'{"schema": 99}'], ids=["unreadable", "newer"])
+async def test_an_origin_that_cannot_be_read_stops_no_repair_of_its_target(
+    namespace: str, workers: Workers, supervisors: Supervisors, data: bytes
+) -> None:
+    """A run that two others spawned, whose wake-up was lost: it is repaired; only what the bad origin owes stays."""
+    app = App(namespace, config=replace(FAST, sweep_seconds=0.3))
+    ran = asyncio.Event()
+
+    @app.actor
+    async def child() -> None:
+        ran.set()
+
+    async with app.connect(workers.url) as client:
+        stores = client.stores
+        await stores.conn.put(app.names.record("bad"), data)
+        for origin in ("bad", "gone"):  # as a payment stores it; then its process dies
+            spawn = c.Submit(key="k", run_id=stores.clock.new_id(), task=child.call().task)
+            await stores.runs.commit("k", replace(spawn, seen=Seen(id=f"{origin}.1.0", origin=origin)))
+        async with workers.run(app), supervisors.run(app):
+            await asyncio.wait_for(ran.wait(), 10)
+
+            async def forgotten() -> bool:
+                found = await stores.runs.read("k")
+                return found.record is not None and [seen.origin for seen in found.record.seen] == ["bad"]
+
+            await wait_until(forgotten, description="what can be forgotten is")

@@ -25,7 +25,7 @@ from tenure.telemetry import get_logger
 _EXPECT = "Nats-Expected-Last-Subject-Sequence"
 _DAY_NANOS = 86_400 * 1_000_000_000
 _REFUSALS = 5
-"""So often a server that answers may refuse a letter before it goes on being owed: a slot must not wait for a person."""
+"""So often a server that answers may refuse a letter, or say that the stream is gone: nothing may wait for a person."""
 _log = get_logger("tenure.dead")
 
 
@@ -135,6 +135,7 @@ class Dead:
 
     async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, bytes] | None:
         call = f"STREAM.MSG.GET.{self._names.dead_stream}"
+        refusals = 0
         while True:
             try:
                 answer = await self._conn.api(call, {"seq": sequence, "next_by_subj": wanted})
@@ -149,7 +150,8 @@ class Dead:
                 why = answer.description
                 if answer.err_code == NO_STREAM:
                     why = f"stream {self._names.dead_stream} is gone; run `tenure setup`"
-            if not await patience.pause():
+                    refusals += 1
+            if refusals >= _REFUSALS or not await patience.pause():
                 msg = f"cannot read dead letters: {why}"
                 raise Unavailable(msg)
 

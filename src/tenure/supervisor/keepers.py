@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from tenure.core import commands as c
 from tenure.core.dead import replayed
-from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
+from tenure.core.errors import NewerSchema, StillOwed, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
-from tenure.core.records import Holder, Phase, Record, encode
+from tenure.core.records import Holder, Phase, Record, Seen, encode
 from tenure.core.sweeps import wake_again_after
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
@@ -145,12 +145,12 @@ class Keepers:
         elif holder is not None:
             found, again = await self._end_overdue(found, holder, gone, patience)
         found = await self._expire_previous(found, gone, patience)
-        found = await self._forget_seen(found, patience)
         found = await self._take_counts(found, patience)
         try:
             self._count(await stores.complete(found, patience))
         except StillOwed as error:
             _log.warning("outbox.unpaid", key=key, error=str(error))
+        found = await self._forget_seen(found, patience)  # last: it asks others' records
         self._remember(key, found.revision, again)
 
     async def _gone(self, record: Record) -> frozenset[str]:
@@ -235,23 +235,17 @@ class Keepers:
         return Found(result.record, result.revision)
 
     async def _forget_seen(self, found: Found, patience: Patience) -> Found:
-        """Entries that their origins hold no longer need not be known here: nobody can apply them again [7].
-
-        A replay was cut down before it removed the dead letter: that is finished here.
-        """
+        """Entries that their origins hold no longer need not be known here: nobody can apply them again [7]."""
         if found.record is None or not found.record.seen:
             return found
         forget: set[str] = set()
         for seen in found.record.seen:
-            run_id = replayed(seen)
-            if run_id is not None:
-                async for kept in self._stores.dead.find(patience, key=found.record.key, run_id=run_id):
-                    await self._stores.dead.remove(kept, patience)
-                forget.add(seen.id)
-                continue
-            origin = (await self._stores.runs.read(seen.origin, patience)).record
-            if origin is None or not any(entry.id == seen.id for entry in origin.outbox):
-                forget.add(seen.id)
+            try:
+                if await self._is_settled(seen, found.record.key, patience):
+                    forget.add(seen.id)
+            except TenureError as error:  # this origin's trouble, not the others'
+                self._metrics.errors["server"] += isinstance(error, Unavailable)
+                _log.warning("seen.not_forgotten", key=found.record.key, origin=seen.origin, error=str(error))
         if not forget:
             return found
         command = c.ForgetSeen(ids=frozenset(forget))
@@ -260,6 +254,19 @@ class Keepers:
             return result.found
         self._repaired("seen", result.record)
         return Found(result.record, result.revision)
+
+    async def _is_settled(self, seen: Seen, key: str, patience: Patience) -> bool:
+        """Whether the origin holds the entry no longer.
+
+        A replay that was cut down before it removed the dead letter is finished here.
+        """
+        run_id = replayed(seen)
+        if run_id is not None:
+            async for kept in self._stores.dead.find(patience, key=key, run_id=run_id):
+                await self._stores.dead.remove(kept, patience)
+            return True
+        origin = (await self._stores.runs.read(seen.origin, patience)).record
+        return origin is None or not any(entry.id == seen.id for entry in origin.outbox)
 
     async def _carry_out(self, committed: Committed, patience: Patience) -> None:
         try:
