@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,64 @@ async def test_a_scan_in_batches_sees_every_record_once_and_no_marker(batch: int
     seen: list[str] = []
     await stores.runs.scan(lambda header: seen.append(header.key), batch)
     assert sorted(seen) == sorted(keys)
+
+
+async def test_a_paced_scan_ends_at_what_was_stored_when_it_began(stores: Stores):
+    """Else it would never end while more is written than it may pass; the next one sees the rest."""
+    keys = [f"k{n}" for n in range(10)]
+    for key in keys:
+        await submitted(stores, key)
+    seen: list[str] = []
+
+    async def pace() -> None:
+        for _ in range(4):
+            await submitted(stores, stores.clock.new_id())
+
+    async with asyncio.timeout(5):
+        await stores.runs.scan(lambda header: seen.append(header.key), 2, pace)
+    assert seen == keys
+
+
+async def test_a_scan_that_is_not_paced_sees_what_was_written_again_meanwhile(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+):
+    """Of a record that was passed over because it was just being written, ``tenure ls`` would not know at all."""
+    keys = [f"k{n}" for n in range(10)]
+    for key in keys:
+        await submitted(stores, key)
+    seen: list[str] = []
+    plain = stores.conn.api
+
+    async def api(call: str, *args: Any, **options: Any) -> Any:
+        answer = await plain(call, *args, **options)
+        if call.startswith("CONSUMER.CREATE"):
+            found = await stores.runs.read("k9")
+            assert found.record is not None
+            await claimed(stores, found.record)
+        return answer
+
+    monkeypatch.setattr(stores.conn, "api", api)
+    await stores.runs.scan(lambda header: seen.append(header.key), 2)
+    assert sorted(seen) == keys
+
+
+@pytest.mark.parametrize("status", ["409 Leadership Change", "503", "408 Request Timeout"])
+async def test_a_scan_that_the_server_breaks_off_is_not_taken_for_a_whole_one(
+    nats_server: str, namespace: str, status: str
+):
+    """The consumer or its leader went away in the middle: only "no messages" is the end."""
+    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+        await submitted(stores)
+        lost = proxy.lose(lambda p: p.subject.startswith("$JS.API.CONSUMER.MSG.NEXT."))
+        scan = asyncio.create_task(stores.runs.scan(lambda _header: None))
+        await lost.done.wait()
+        _reader, writer = await asyncio.open_connection(*proxy.upstream)
+        head = f"NATS/1.0 {status}\r\n\r\n".encode()
+        writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
+        writer.write(f"HPUB {lost.hits[0].reply} {len(head)} {len(head)}\r\n".encode() + head + b"\r\nPING\r\n")
+        with pytest.raises(Unavailable, match=status[:3]):
+            await scan
+        writer.close()
 
 
 # -- follow ----------------------------------------------------------------------------------------------------------

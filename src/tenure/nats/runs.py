@@ -274,7 +274,8 @@ class Runs:
     ) -> None:
         """Call ``on_header`` for every record, without reading any; ``pace`` is awaited after each ``batch`` of them.
 
-        Raises Unavailable.
+        With ``pace`` it ends at what was stored when it began: what was written since is in its writer's hands, and the
+        next one sees it. Without, it goes on until it has caught up with all writers. Raises Unavailable.
         """
         await scan(self._conn, self._names, on_header, batch, pace)
 

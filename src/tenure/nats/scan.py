@@ -18,6 +18,7 @@ STATE = "Tenure-State"
 """Header of a record that says what ``records.state_of`` says."""
 
 _INACTIVE_SECONDS = 30
+_NO_MESSAGES = "404"
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ async def scan(
         "inactive_threshold": _INACTIVE_SECONDS * 1_000_000_000,
     }
     pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+    # Who reads slower than others write would read for ever.
+    until = None if pace is None else int((await _call(conn, f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
     subscription = await conn.subscribe(inbox, received)
     try:
         await _call(
@@ -63,7 +66,7 @@ async def scan(
         more = True
         while more:
             await conn.publish(pull, msgspec.json.encode({"batch": batch, "no_wait": True}), reply=inbox)
-            more = await _page(conn, names, arrived, on_header, batch)
+            more = await _page(conn, names, arrived, on_header, batch=batch, until=until)
             if pace is not None:
                 await pace()
         await _call(conn, f"CONSUMER.DELETE.{stream}.{name}", {})
@@ -71,8 +74,10 @@ async def scan(
         await conn.unsubscribe(subscription)
 
 
-async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, batch: int) -> bool:
-    """Take one batch; False once there are no more."""
+async def _page(
+    conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, *, batch: int, until: int | None
+) -> bool:
+    """Take one batch; False once there are no more up to the sequence ``until``. Raises Unavailable."""
     for _ in range(batch):
         try:
             async with asyncio.timeout(conn.config.request_timeout_seconds):
@@ -82,8 +87,13 @@ async def _page(conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_
             raise Unavailable(text) from error
         headers = msg.headers or {}
         if "Status" in headers:
-            return False
+            if headers["Status"] == _NO_MESSAGES:
+                return False
+            text = f"the server broke a scan off: {headers['Status']} {headers.get('Description', '')}"
+            raise Unavailable(text)
         ack = parse_ack(msg.reply)
+        if ack is not None and until is not None and ack.stream_sequence > until:
+            return False
         key = _key(msg.subject[len(names.runs_prefix) :])
         if STATE in headers and ack is not None and key is not None:
             on_header(Header(key, ack.stream_sequence, ack.stored_at, headers[STATE]))
@@ -98,10 +108,11 @@ def _key(token: str) -> str | None:
         return None
 
 
-async def _call(conn: Connection, call: str, body: dict[str, Any]) -> None:
+async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, Any]:
     try:
         answer = await conn.api(call, body)
     except (NotSent, Lost) as error:
         raise Unavailable(str(error)) from error
     if isinstance(answer, ApiError):
         raise Unavailable(answer.description)
+    return answer
