@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tenure import App
-from tenure.core.errors import TenureError
+from tenure.core.errors import TenureError, Unavailable
 from tenure.nats.watch import Watch
 from tenure.supervisor import Supervisor
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.sweep import Sweep
+from tests.conftest import Supervisors
 from tests.processes import TARGET, Site
 from tests.proxy import Proxy
 from tests.support import wait_until
@@ -105,6 +106,36 @@ async def test_scenario_30_a_loop_that_ends_in_silence_ends_the_supervisor(
         with pytest.raises(TenureError, match=f"'{loop}' ended by itself"):
             await asyncio.wait_for(running, 5)
         assert supervisor.why_not_ready == "not running"
+
+
+async def test_a_supervisor_whose_sweeps_all_fail_is_not_ready_until_one_is_over(
+    site: Site, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop goes on, a failed pass is tried again; but nothing that was lost is found meanwhile."""
+    site.settings = {"patience_seconds": 1.0}
+    async with Supervisors(nats_server).run(site.app) as supervisor:
+
+        async def broken(*_args: Any) -> None:
+            msg = "no scan"
+            raise Unavailable(msg)
+
+        monkeypatch.setattr(supervisor.stores.runs, "scan", broken)
+        await wait_until(lambda: "sweep" in supervisor.why_not_ready, description="it says that it does not sweep")
+        monkeypatch.undo()
+        await wait_until(lambda: not supervisor.why_not_ready, description="ready again")
+
+
+async def test_a_supervisor_whose_stores_are_cut_off_is_not_ready(
+    app: App, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """Its lease has a connection of its own, and is renewed all the while."""
+    async with supervised_behind.run(app) as supervisor:
+        await proxy.shut_out("tenure-supervisor")
+        await wait_until(lambda: not supervisor.stores.conn.is_connected, description="cut off")
+        assert supervisor.lease.trusted
+        assert supervisor.why_not_ready == "not connected to the server"
+        proxy.let_in()
+        await wait_until(lambda: not supervisor.why_not_ready, description="ready again")
 
 
 BREAKS = """

@@ -28,6 +28,8 @@ _EVERYTHING_EVERY = 6
 _COALESCE_SECONDS = 0.1
 """Sessions are often closed together (a host, a deployment): one pass for all of them."""
 _RETRY_SECONDS = 1.0
+_SWEEPS_MISSED = 3
+"""So many times the usual pause and pass without a whole pass, and the sweep is as good as none."""
 
 
 class Supervisor(Service):
@@ -46,6 +48,7 @@ class Supervisor(Service):
         self._keepers: Keepers | None = None
         self._closed = asyncio.Event()
         self._swept_at: float | None = None
+        self._sweep_by = 0.0
 
     # -- the service -------------------------------------------------------------------------------------------------
 
@@ -101,7 +104,10 @@ class Supervisor(Service):
             number += 1
             self._swept_at = self.stores.clock.steady()
             self.metrics.swept(passed, self._swept_at - started)
-            await asyncio.sleep(self.app.config.sweep_seconds)
+            config = self.app.config
+            usual = self._swept_at - started + config.sweep_seconds
+            self._sweep_by = self._swept_at + _SWEEPS_MISSED * usual + config.patience_seconds
+            await asyncio.sleep(config.sweep_seconds)
 
     async def _rescue(self, sweep: Sweep) -> None:
         """Whenever a session is closed: find what it held, at once."""
@@ -155,17 +161,22 @@ class Supervisor(Service):
 
     @property
     def why_not_ready(self) -> str:
-        """Empty while sessions are watched, keys are swept and the own session is trusted; else what is missing."""
+        """Empty while it is connected, sessions are watched, keys are swept and the own session is trusted; else what is missing."""
         if self._lease is None or self._census is None or self._service is None or self._service.done():
             return "not running"
         if self.stores.presence.missing:
             return self.stores.presence.missing
+        if not self.stores.conn.is_connected:
+            return "not connected to the server"
         if not self._lease.trusted:
             return "the session is not trusted"
         if not self._census.caught_up.is_set():
             return "sessions are not watched"
         if self._swept_at is None:
             return "the first sweep is not over"
+        now = self.stores.clock.steady()
+        if now > self._sweep_by:
+            return f"no sweep was finished for {now - self._swept_at:.0f} seconds"
         return ""
 
     @property
