@@ -12,8 +12,8 @@ from tenure.core.records import Seen
 from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
 from tests.processes import WITHIN_SECONDS, Process, Site, until_repaired
-from tests.proxy import Proxy, Publish, record
-from tests.support import wait_until
+from tests.proxy import Proxy, Publish, record, wake_up
+from tests.support import session_that_is_gone, wait_until
 
 OFTEN = 1_000
 
@@ -211,6 +211,24 @@ async def test_a_replayed_run_is_woken_though_the_dead_stream_is_gone(
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_takeover_is_counted_once_its_wake_up_is_stored(
+    site: Site, client: Client, proxy: Proxy, supervised_behind: Supervisors
+) -> None:
+    """The work stream takes nothing for a while: each try is one of the same takeover."""
+    site.settings = {"patience_seconds": 1.0}
+    app = site.app
+    run = await client.submit(app.actors["quick"].call(), key="k")
+    gone = await session_that_is_gone(client)
+    claimed = await client.stores.runs.commit("k", c.Claim(session=gone, run_id=run.run_id, next_run_id=""))
+    assert isinstance(claimed, Committed)
+    lost = proxy.lose(wake_up(app, "k"), OFTEN)
+    async with supervised_behind.run(app) as supervisor:
+        await wait_until(lambda: supervisor.metrics.errors["server"] >= 2, description="two tries have failed")
+        assert supervisor.metrics.repairs["takeover"] == 0
+        lost.clear()
+        await until_repaired(supervisor, "takeover")
 
 
 async def test_repairs_are_counted_and_told(site: Site, app: App, client: Client) -> None:

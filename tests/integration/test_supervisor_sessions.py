@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.core.errors import Unavailable
 from tenure.core.sessions import Session
+from tenure.lease import Lease
 from tenure.nats.embedded import EmbeddedServer
 from tenure.supervisor import Supervisor
 from tenure.supervisor.census import Census
@@ -284,6 +286,28 @@ async def test_a_live_worker_whose_entry_was_removed_learns_it_and_goes_on_with_
         site.open("k")
         assert await run.result(2 * WITHIN_SECONDS) == "attempt 2"
         assert running.worker.lease.id != session
+
+
+async def test_a_session_of_its_own_that_is_lost_is_counted_once_however_often_the_next_one_fails_to_open(
+    app: App, client: Client, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry is removed; then the bucket takes no new one for a while."""
+    async with supervisors.run(app) as supervisor:
+        failed: list[Unavailable] = []
+        open_ = supervisor._open_lease
+
+        async def fails_twice() -> Lease:
+            if len(failed) < 2:
+                failed.append(Unavailable("not now"))
+                raise failed[-1]
+            return await open_()
+
+        monkeypatch.setattr(supervisor, "_open_lease", fails_twice)
+        lost = supervisor.lease.id
+        await remove_entry(client, lost)
+        await wait_until(lambda: supervisor.lease.id != lost, description="another session")
+        assert len(failed) == 2
+        assert supervisor.metrics.errors["lease"] == 1
 
 
 # -- two supervisors ---------------------------------------------------------------------------------------------------

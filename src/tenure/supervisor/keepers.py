@@ -175,9 +175,9 @@ class Keepers:
         early = before is not None and stores.clock.steady() < before.again_at
         if times and early and await stores.work.is_stored(record, patience):
             return
+        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
         if not times:
             self._repaired("takeover", record)
-        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
         pause = wake_again_after(times + 1, stores.config.ack_wait_seconds)
         again_at = math.inf if pause is None else stores.clock.steady() + pause
         _keep_newest(self._woken, record.key, _Woken(holder, times + 1, again_at))

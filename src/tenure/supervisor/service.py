@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.sessions import Session
 from tenure.core.sweeps import owners, partition_of
+from tenure.lease import Lease
 from tenure.service import Service
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
@@ -129,11 +130,14 @@ class Supervisor(Service):
             await self._lost.wait()
             self.metrics.errors["lease"] += 1
             await self._close_lost_lease()
+            self._lease = await self._open_next_lease()
+
+    async def _open_next_lease(self) -> Lease:
+        while True:
             try:
-                self._lease = await self._open_lease()
+                return await self._open_lease()
             except Unavailable as error:
                 _log.warning("session.not_opened", error=str(error))
-                self._lost.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _ready_to_judge(self) -> None:
