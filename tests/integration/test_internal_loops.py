@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tenure import App, Client, Context, TenureError
+from tenure import App, Client, Context, TenureError, crashes
 from tenure.core.records import Holder
 from tenure.lease import Lease
 from tenure.nats.lane import Lane
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
 from tenure.nats.work import Work
-from tenure.worker import Worker, crashes
+from tenure.worker import Worker
 from tenure.worker.puller import Puller
 from tests.conftest import Workers
 from tests.support import wait_until

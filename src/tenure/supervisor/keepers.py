@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from tenure.core.errors import NewerSchema, StillOwed, TenureError, Unavailable,
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
 from tenure.core.records import Holder, Phase, Record, Seen, encode
 from tenure.core.sweeps import wake_again_after
+from tenure.crashes import Crashes
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
@@ -38,7 +38,6 @@ _TIMER_SECONDS = 0.05
 """A loop's timer may be early by what the loop did since it last looked at its clock."""
 _MOST_WAITING = 10_000
 _MOST_REMEMBERED = 200_000
-_ERRORS_A_MINUTE = 30
 
 
 class _Looked(Struct):
@@ -65,7 +64,7 @@ class Keepers:
         self._news = asyncio.Event()
         self._looked: dict[str, _Looked] = {}
         self._woken: dict[str, _Woken] = {}
-        self._errors: deque[float] = deque()
+        self._crashes = Crashes(stores.clock)
 
     def ask(self, key: str, revision: int, *, news: bool = False) -> None:
         """A sweep finds this key suspicious, at this revision. What finds no room is found by the next sweep.
@@ -117,13 +116,9 @@ class Keepers:
     def _unexpected(self, key: str) -> None:
         self._metrics.errors["keeper"] += 1
         _log.exception("keeper.crashed", key=key)
-        now = self._stores.clock.steady()
-        self._errors.append(now)
-        while self._errors and self._errors[0] < now - 60.0:
-            self._errors.popleft()
-        if len(self._errors) > _ERRORS_A_MINUTE:
-            msg = f"{len(self._errors)} unexpected errors within a minute: giving up; see the log"
-            raise TenureError(msg)
+        failure = self._crashes.one_more()
+        if failure is not None:
+            raise failure
 
     def _remember(self, key: str, revision: int, seconds: float) -> None:
         looked = _Looked(revision, self._stores.clock.steady() + min(seconds, _AGAIN_SECONDS))

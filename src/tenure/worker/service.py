@@ -18,12 +18,12 @@ from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import check_name
+from tenure.crashes import Crashes
 from tenure.lease import Lease
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.service import Service
 from tenure.telemetry import get_logger
-from tenure.worker.crashes import Crashes
 from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
 from tenure.worker.puller import Puller
