@@ -12,8 +12,9 @@ from prometheus_client import generate_latest
 
 from tenure import App, Client, Context, Retry
 from tenure.worker import Worker
-from tests.conftest import Workers
+from tests.conftest import Supervisors, Workers
 from tests.gates import opened_at_last
+from tests.proxy import Proxy, wake_up
 from tests.support import FAST, wait_until
 
 
@@ -143,6 +144,40 @@ async def test_more_stuck_bodies_than_the_limit_are_not_ready_and_take_no_runs(
         opened.set()
         assert await late.result(5) == "ran"
         assert worker.why_not_ready == ""
+
+
+async def test_the_wake_up_of_a_stuck_body_is_not_taken_for_the_one_of_the_next_attempt(
+    app: App, client: Client, behind: Workers, supervised_behind: Supervisors, proxy: Proxy
+) -> None:
+    """The work stream takes nothing while the body is evicted and its entry expires: both wake-ups of attempt 2 are lost.
+
+    What is left is the message of attempt 1, under the same subject: kept in hand as long as the body lives, it would
+    tell every sweep that all is well.
+    """
+    app.config = replace(FAST, sweep_seconds=0.3, patience_seconds=0.5, request_timeout_seconds=0.3)
+    gate, again = threading.Event(), threading.Event()
+
+    @app.actor(timeout=0.2, grace=0.1, retry=Retry(max_attempts=2, initial=0.01))
+    def deaf(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            gate.wait(30)
+        else:
+            again.set()
+
+    async with behind.run(app) as running, supervised_behind.run(app) as supervisor, opened_at_last(gate):
+        lost = proxy.lose(wake_up(app, "k"), times=1_000)
+        await client.submit(deaf.call(), key="k")
+        await wait_until(lambda: running.worker.table.stuck, description="the body is evicted")
+
+        async def expired() -> bool:
+            record = (await client.stores.runs.read("k")).record
+            gave_up = supervisor.metrics.errors["server"]
+            return again.is_set() or bool(gave_up and record and not record.holder and not record.previous)
+
+        await wait_until(expired, description="its entry has expired, the wake-up for that has been given up")
+        assert running.worker.metrics.outcomes["deaf", "retried"] == 1
+        lost.clear()
+        await wait_until(again.is_set, description="attempt 2 runs beside the stuck body")
 
 
 async def test_a_thread_that_outlives_a_lost_session_stays_visible(app: App, client: Client, workers: Workers) -> None:

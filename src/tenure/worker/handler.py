@@ -254,29 +254,34 @@ class Handler:
         _log.error("run.stuck", key=live.key, run_id=live.run_id, told=live.told)
 
     async def _evict(self, live: Live) -> None:
-        context = live.context
-        if context is None:
+        context, lease, clock = live.context, live.lease, self._stores.clock
+        if context is None or lease is None:
             return
-        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
         try:
-            result = await self._tail.evict(context, patience)
+            # As for every outcome: an eviction of unknown fate is not decided anew, and its end not forgotten.
+            result = await self._tail.evict(context, Patience(clock, alive=lambda: lease.trusted))
         except TenureError as error:
             _log.warning("run.not_evicted", key=live.key, run_id=live.run_id, error=str(error))
-            result = self._stores.clock.now() + 1.0
+            result = clock.now() + 1.0
         if isinstance(result, float):
-            wait = max(0.01, result - self._stores.clock.now())
+            wait = max(0.01, result - clock.now())
             live.timers.append(asyncio.get_running_loop().call_later(wait, self._overstayed, live))
-            return
-        if result is None:  # not the holder any more: superseded after it was told to stop
-            if live.in_body:
-                self._displace(live)
-            return
-        actor = result.record.task.actor
+        elif result is not None:
+            await self._evicted(live, context, result)
+        elif live.in_body:  # not the holder any more: superseded after it was told to stop
+            self._displace(live)
+
+    async def _evicted(self, live: Live, context: Context, stored: Committed) -> None:
+        self._count_stored(stored.record.task.actor, stored.decision.did.value)
+        _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
+        try:
+            await self._stores.carry_out(stored, Patience(self._stores.clock, self._stores.config.patience_seconds))
+        except TenureError as error:  # its wake-up comes again after ``ack_wait``: the head check does the rest
+            _log.warning("run.effects_owed", key=live.key, run_id=live.run_id, error=str(error))
+        else:
+            await self._stores.work.ack(live.reply)
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
             self._table.evict(live)
-        self._count_stored(actor, result.decision.did.value)
-        _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
-        await self._stores.work.ack(live.reply)
 
     # -- progress ----------------------------------------------------------------------------------------------------
 

@@ -210,6 +210,7 @@ class Worker(Service):
             return
         lease = self.lease
         lease.in_hand[delivery.reply] = self.stores.clock.steady()
+        live.lease = lease
         live.owner = self._service
         live.task = self._spawn(self._handle(live, delivery, lease))
 
@@ -227,7 +228,7 @@ class Worker(Service):
             self._unexpected("run.crashed", key=live.key, run_id=live.run_id)
         finally:
             live.forget_timers()
-            lease.in_hand.pop(live.reply, None)
+            live.put_down()
             self.table.leave(live)
             live.let_go()
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.context import Context, StopReason
 from tenure.core.sessions import Progress
+
+if TYPE_CHECKING:
+    from tenure.lease import Lease
 
 
 class Remote(Protocol):
@@ -45,6 +48,7 @@ class Live:
         "is_async",
         "key",
         "last_note",
+        "lease",
         "note",
         "note_waits",
         "owner",
@@ -64,6 +68,7 @@ class Live:
         self.context: Context | None = None
         self.task: asyncio.Task[Any] | None = None
         self.owner: asyncio.Task[None] | None = None
+        self.lease: Lease | None = None
         self.is_async = False
         self.in_body = False
         self.in_thread = False
@@ -132,6 +137,11 @@ class Live:
         if self.task is not None:
             self.task.cancel(self.told)
 
+    def put_down(self) -> None:
+        """Its wake-up is not worked on any more: unless it is answered, it comes again after ``ack_wait``."""
+        if self.lease is not None:
+            self.lease.in_hand.pop(self.reply, None)
+
     def let_go(self) -> None:
         """It is over.
 
@@ -183,7 +193,12 @@ class Table:
         self.displace(live)
 
     def displace(self, live: Live) -> None:
-        """The body still runs, void: free its place."""
+        """The body still runs, void: free its place.
+
+        Its wake-up is another attempt's or nobody's: kept in hand as long as the body lives, it would be taken for the one
+        that wakes that attempt.
+        """
+        live.put_down()
         self.stuck.add(live)
         if self._live.get(live.run_id) is live:
             del self._live[live.run_id]

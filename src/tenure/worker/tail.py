@@ -87,7 +87,7 @@ class Tail:
     async def evict(self, context: Context, patience: Patience) -> Committed | float | None:
         """End an attempt whose body overstayed.
 
-        What was stored, or when to try again (epoch seconds), or None: not the holder.
+        What was stored, its effects still to be carried out; or when to try again (epoch seconds); or None: not the holder.
         """
         holder = holder_of(context)
         command = c.Evict(holder=holder, next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random())
@@ -98,10 +98,7 @@ class Tail:
             return _displaced(record, holder) and (ended or record.run_id == holder.run_id)
 
         result = await self._stores.runs.commit(context.key, command, mine=mine, patience=patience)
-        if isinstance(result, Committed):
-            await self._stores.carry_out(result, patience)
-            return result
-        return result.refused.retry_at
+        return result if isinstance(result, Committed) else result.refused.retry_at
 
     async def _command(
         self, context: Context, task: Task, ended: Ended, holder: Holder, patience: Patience
