@@ -87,6 +87,10 @@ async def ends(ctx: Context, how: str) -> Any:
             sys.exit(3)
         case "stop":
             raise StopAsyncIteration
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "close":
+            raise GeneratorExit
     return [ctx.attempt, ctx.failures]
 
 

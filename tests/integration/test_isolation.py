@@ -128,6 +128,8 @@ async def test_what_a_body_says_and_asks_for_reaches_the_outcome(
         ("lock", "Unencodable: the result (lock) cannot be encoded", 1),
         ("exit", "SystemExit: 3", 2),
         ("stop", "StopAsyncIteration", 2),
+        ("interrupt", "KeyboardInterrupt", 2),
+        ("close", "GeneratorExit", 2),
     ],
 )
 async def test_errors_keep_their_meaning(

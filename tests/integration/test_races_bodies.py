@@ -68,6 +68,56 @@ async def test_a_body_may_raise_whatever_there_is_and_it_is_a_failed_attempt(
     assert len(bodies) == 7
 
 
+WORST = [KeyboardInterrupt, SystemExit, GeneratorExit, Abort, asyncio.CancelledError]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize("worst", WORST)
+async def test_what_ends_other_programs_is_two_failed_attempts_and_then_the_end_of_the_run(
+    app: App, client: Client, workers: Workers, kind: str, worst: type[BaseException]
+) -> None:
+    """The worker goes on, and each attempt counts: a KeyboardInterrupt would end every worker that takes the run."""
+    retry = Retry(max_attempts=2, initial=0.01)
+
+    @app.actor(name="async", retry=retry)
+    async def fails() -> None:
+        raise worst("enough")
+
+    @app.actor(name="plain", retry=retry)
+    def fails_in_a_thread() -> None:
+        raise worst("enough")
+
+    @app.actor
+    async def work() -> str:
+        return "ran"
+
+    async with workers.run(app) as running:
+        status = await (await client.submit(app.actors[kind].call())).wait(3)
+        assert (status.phase, status.attempt) == ("failed", 2)
+        assert status.error is not None
+        assert worst.__name__ in status.error
+        outcomes = running.worker.metrics.outcomes
+        assert (outcomes[kind, "retried"], outcomes[kind, "failed"]) == (1, 1)
+        assert await (await client.submit(work.call())).result(2) == "ran"
+
+
+async def test_a_message_that_cannot_be_told_is_no_way_out_of_a_failed_attempt(
+    app: App, client: Client, workers: Workers
+) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    @app.actor(retry=None)
+    async def fails() -> None:
+        raise Unspeakable
+
+    async with workers.run(app):
+        status = await (await client.submit(fails.call())).wait(3)
+        assert status.phase == "failed"
+        assert "its message cannot be read" in str(status.error)
+
+
 async def test_a_group_that_stops_as_it_was_told_is_no_failure(app: App, client: Client, workers: Workers) -> None:
     """Cancelled; two children of the body's task group see it by ``ctx.check``.
 

@@ -1,8 +1,8 @@
 """Running a body: from decoded arguments to how it ended. Knows nothing of records, messages or the server.
 
 An async body runs in the task that handles its delivery; a plain one in a thread. Whatever a body does - return, raise,
-swallow its cancellation, exit - comes out as one ``Ended`` value; an exception is a failed attempt, never a crash of
-the worker.
+swallow its cancellation, exit, KeyboardInterrupt - comes out as one ``Ended`` value: all but the cancellation that we
+asked for is a failed attempt, never a crash of the worker.
 """
 
 from __future__ import annotations
@@ -73,15 +73,22 @@ async def run_body(  # noqa: PLR0917  (one call, each argument another thing)
         return _stopped(stopped, context, limit)
     except Snooze as snooze:
         return Snoozed(snooze.delay) if context.stop_reason != "timeout" else Halted()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (user code may raise anything; it is a failed attempt)
+    except BaseException as error:  # user code may raise anything: without an outcome it would run again for ever
+        if isinstance(error, GeneratorExit) and _thrown_away(live):
+            raise
+        if isinstance(error, BaseExceptionGroup) and error.split(Stopped)[1] is None:
+            return _stopped(error, context, limit)
         if live.interrupted and context.stop_reason in {"drain", "lease_lost"}:
             return Halted()  # what a body makes of its interruption is not a failure of its own
         return Raised(describe(error, limit), final=isinstance(error, Fail | _Unencodable | InvalidCall))
-    except (KeyboardInterrupt, GeneratorExit):
-        raise  # the process or the loop is being torn down
-    except BaseException as error:  # noqa: BLE001  (as above: without an outcome the run would be claimed again for ever)
-        only_stops = isinstance(error, BaseExceptionGroup) and error.split(Stopped)[1] is None
-        return _stopped(error, context, limit) if only_stops else Raised(describe(error, limit), final=False)
+
+
+def _thrown_away(live: Live) -> bool:
+    """Whether nobody drives this coroutine any more: it is being closed, not ended by what its body raised."""
+    try:
+        return asyncio.current_task() is not live.task
+    except RuntimeError:  # there is not even a loop
+        return True
 
 
 def _stopped(error: BaseException, context: Context, limit: int) -> Ended:
@@ -122,8 +129,8 @@ async def _run_in_thread(
         live.in_thread = True
         try:
             return actor.function(context, **values) if actor.takes_context else actor.function(**values)
-        except StopIteration as error:  # no future can carry one: the run would hang
-            raise RuntimeError(f"the body raised StopIteration({error})") from error
+        except (StopIteration, GeneratorExit) as error:  # no future can carry one to us: the run would hang
+            raise RuntimeError(f"the body raised {type(error).__name__}({error})") from error
         finally:
             live.in_thread = False
 
@@ -162,10 +169,10 @@ def describe(error: BaseException, limit: int) -> Failure:
         else f"{kind.__module__}.{kind.__qualname__}"
     )
     message = "(its message cannot be read)"
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         message = str(error)
     text = ""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         text = "".join(traceback.format_exception(error))
     return Failure(type=name, message=_clean(message)[:_MESSAGE_LIMIT], traceback=_clean(text)[-limit:])
 

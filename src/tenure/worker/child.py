@@ -151,7 +151,7 @@ class _Child:
         self._actor = None
         try:
             self._actor = find_actor(message.module, message.path, message.name, message.namespace)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (whatever the module does when it is imported)
+        except BaseException as error:  # noqa: BLE001  (whatever the module does when it is imported)
             failure = describe(error, 8_192)
             self.send(Broken(failure.type, failure.message, failure.traceback))
             return
