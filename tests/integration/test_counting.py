@@ -6,6 +6,7 @@ A second copy of a wake-up is no second run, whoever gets it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -15,14 +16,16 @@ from msgspec.structs import replace
 
 from tenure import App, Client, Context
 from tenure.core import commands as c
-from tenure.core.records import Count, Holder, Phase, encode
+from tenure.core.parts import entry
+from tenure.core.records import Count, Holder, Phase, encode, state_of
 from tenure.nats.runs import Found
 from tenure.stores import Stores
 from tenure.worker import Worker
 from tenure.worker.tail import Tail
 from tests.conftest import Supervisors, Workers
+from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
-from tests.support import FAST, session_that_is_gone, wait_until
+from tests.support import FAST, session_that_is_gone, wait_until, wake
 
 
 async def wake_again(client: Client, key: str, run_id: str, generation: int) -> None:
@@ -242,3 +245,64 @@ async def test_what_was_taken_out_is_counted_though_the_answer_was_lost(
         assert lost.hits
     where = {"confirm": "retry", "expire": "tail", "take": "head"}[what]
     assert counted == Counter({f"superseded {where}": 1})
+
+
+async def test_an_end_is_counted_and_told_though_nobody_takes_its_dead_letter(
+    app: App, client: Client, workers: Workers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The outcome is stored, its letter is refused: that the run has failed is true all the same, and counted once.
+
+    One run fails in its body; the other's holder is gone with its last attempt, and the head check ends it.
+    """
+    caplog.set_level(logging.INFO, "tenure")
+
+    @app.actor(retry=None)
+    async def bad() -> None:
+        raise ValueError("x")
+
+    stores = client.stores
+    lost = await client.submit(bad.call(), key="lost")
+    await stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})
+    dead = await session_that_is_gone(client)
+    await stores.runs.commit("lost", c.Claim(session=dead, run_id=lost.run_id, next_run_id=""))
+    async with workers.run(app) as running:
+        await stores.conn.api(f"STREAM.DELETE.{app.names.dead_stream}", {})
+        await wake(client, "lost")
+        failed = await client.submit(bad.call(), key="failed")
+        metrics = running.worker.metrics
+        for run in (failed, lost):
+            assert (await run.wait(5)).phase == "failed"
+        await wait_until(lambda: metrics.errors["server"] >= 2, description="neither letter is taken")
+        assert metrics.outcomes["bad", "failed"] == 2
+        assert metrics.claims["bad", "exhausted"] == 1
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("attempt.failed")]
+    assert len(told) == 1, "the other had no attempt here"
+    for part in ("key='failed'", f"run_id='{failed.run_id}'", "attempt=1", "error='ValueError'", "retried=False"):
+        assert part in told[0]
+
+
+async def test_a_fenced_end_is_counted_though_its_confirm_does_not_come_through(
+    app: App, client: Client, behind: Workers, proxy: Proxy
+) -> None:
+    """Another attempt has the run; the write that takes the old body's entry out finds no server until trust is over."""
+    gate = asyncio.Event()
+
+    @app.actor
+    async def waits() -> None:
+        await gate.wait()
+
+    async with behind.run(app) as running, opened_at_last(gate):
+        run = await client.submit(waits.call(), key="k")
+        await wait_until(lambda: running.worker.metrics.in_progress["waits"], description="the body runs")
+        found = await client.stores.runs.read("k")
+        assert found.record is not None
+        assert found.record.holder is not None
+        void = entry(found.record, found.record.holder, client.now() + 30, counted=True)
+        holder = Holder(session="other", run_id=run.run_id, attempt=2)
+        other = replace(found.record, attempt=2, holder=holder, previous=(void,))
+        # As if an eviction and a claim by somebody else had come between.
+        await client.stores.conn.put(app.names.record("k"), encode(other), {"Tenure-State": state_of(other)})
+        lost = proxy.lose(record(app, "k", "running"), times=1_000)
+        gate.set()
+        await lost.done.wait()
+        assert running.worker.metrics.fenced["waits"] == 1

@@ -104,7 +104,9 @@ class Handler:
                 self._count_claim(committed)
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
-                self._count_drop(outcome, record, decided=decided)
+                self._count_drop(outcome, record, decided=decided is not None)
+                if decided is not None:
+                    await self._stores.carry_out(decided, patience)
                 await work.ack(live.reply)
             case Later(outcome, actor, delay):
                 self._metrics.claims[actor, outcome] += 1
@@ -167,16 +169,20 @@ class Handler:
             await self._tail.confirm(live.key, holder_of(context), patience)
             return
         done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
-        match done:
-            case Stored(did):
-                self._count_stored(actor, did)
-                await self._stores.work.ack(live.reply)
-                if _verbose():
-                    _log.debug("run.ended", key=live.key, run_id=live.run_id, attempt=context.attempt, outcome=did)
-            case Void(why, where):
-                await self._void(live, context, actor, why, where)
-            case _:
-                assert_never(done)
+        if isinstance(done, Void):
+            await self._void(live, context, actor, done, patience)
+            return
+        self._count_stored(actor, done.did)
+        self._tell_end(live, context, done)
+        await self._tail.settle(done, live.run_id, patience)
+        await self._stores.work.ack(live.reply)
+
+    def _tell_end(self, live: Live, context: Context, done: Stored) -> None:
+        about = {"key": live.key, "run_id": live.run_id, "attempt": context.attempt}
+        if done.failure is not None:
+            _log.info("attempt.failed", **about, error=done.failure.type, retried=done.did == Did.RETRIED.value)
+        elif _verbose():
+            _log.debug("run.ended", **about, outcome=done.did)
 
     async def _body(self, live: Live, context: Context, record: Record, patience: Patience) -> Ended:
         actor = self._app.actors[record.task.actor]
@@ -194,15 +200,19 @@ class Handler:
             return await live.remote.run(context, args, partial(self._note, live), limit)
         return await run_body(actor, context, live, args, self._pool, limit)
 
-    async def _void(self, live: Live, context: Context, actor: str, why: Why, where: str) -> None:
+    async def _void(self, live: Live, context: Context, actor: str, void: Void, patience: Patience) -> None:
         about = {"key": live.key, "generation": context.generation, "attempt": context.attempt, "run_id": live.run_id}
-        if why is Why.FENCED:
-            # Neither ack nor nak: the message is the later attempt's too, and an ack would take its only wake-up [24].
+        fenced = void.why is Why.FENCED
+        if fenced:
             self._metrics.fenced[actor] += 1
             _log.warning("run.fenced", **about)
-            return
-        _log.info("run.superseded", where=where, **about)
-        await self._stores.work.ack(live.reply)
+        else:
+            _log.info("run.superseded", where=void.where, **about)
+        await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
+        if (
+            not fenced
+        ):  # else neither ack nor nak: it is the later attempt's message too, and may be its only wake-up [24]
+            await self._stores.work.ack(live.reply)
 
     def _context(self, live: Live, record: Record, revision: int, lease: Lease) -> Context:
         context = Context(

@@ -30,12 +30,12 @@ class Won(Struct, frozen=True, tag=True):
 class Drop(Struct, frozen=True, tag=True):
     """The wake-up has nothing more to say: acknowledge it.
 
-    ``record``: what was found; ``decided``: this check ended the run.
+    ``record``: what was found; ``decided``: this check ended the run, and what that owes is still to be carried out.
     """
 
     outcome: str
     record: Record | None
-    decided: bool = False
+    decided: Committed | None = None
 
 
 class Later(Struct, frozen=True, tag=True):
@@ -69,7 +69,7 @@ class Head:
             while True:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
-                    return await self._decided(result, patience)
+                    return _decided(result)
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)
                 again = await self._knowing_more(command, result.found.record, patience)
@@ -95,13 +95,6 @@ class Head:
             )
 
         return await self._stores.runs.commit(key, command, at=found, mine=mine, patience=patience)
-
-    async def _decided(self, committed: Committed, patience: Patience) -> Looked:
-        record = committed.record
-        if record.holder is not None:  # running, or stopping if a cancel overtook the answer: ours to end either way
-            return Won(committed)
-        await self._stores.carry_out(committed, patience)  # it ended here: exhausted, or a stop whose holder is gone
-        return Drop(committed.decision.did.value, record, decided=True)
 
     async def _refused(self, declined: Declined, run_id: str, session: str, patience: Patience) -> Looked:
         why, record = declined.refused.why, declined.found.record
@@ -190,3 +183,10 @@ class Head:
             stuck.run_id == run_id and stuck.context is not None and stuck.context.attempt == attempt
             for stuck in self._table.stuck
         )
+
+
+def _decided(committed: Committed) -> Looked:
+    record = committed.record
+    if record.holder is not None:  # running, or stopping if a cancel overtook the answer: ours to end either way
+        return Won(committed)
+    return Drop(committed.decision.did.value, record, committed)  # exhausted, or a stop whose holder is gone

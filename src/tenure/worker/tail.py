@@ -14,7 +14,7 @@ from tenure.core.outcomes import Did, Why
 from tenure.core.records import Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.patience import Patience
-from tenure.nats.runs import Committed, Found
+from tenure.nats.runs import Committed, Declined, Found
 from tenure.stores import Stores
 from tenure.worker.body import Ended, Halted, Raised, Returned, Snoozed
 
@@ -27,13 +27,15 @@ _ENTRY_BYTES = 400
 
 
 class Stored(Struct, frozen=True, tag=True):
-    """The outcome is stored and its effects are done: acknowledge."""
+    """The outcome is stored: count it, then ``settle`` what it owes, then acknowledge. ``failure``: the attempt's, if it failed."""
 
     did: str
+    result: Committed | Declined
+    failure: Failure | None = None
 
 
 class Void(Struct, frozen=True, tag=True):
-    """Refused: a newer generation (``superseded``), another attempt (``fenced``), or no record (``absent``)."""
+    """Refused: a newer generation (``superseded``), another attempt (``fenced``), or no record (``absent``); ``confirm`` it."""
 
     why: Why
     where: str
@@ -46,7 +48,7 @@ class Tail:
         self._stores = stores
 
     async def store(self, context: Context, task: Task, ended: Ended, at: Found, patience: Patience) -> Stored | Void:
-        """Store how a body ended; repeated while ``patience`` lasts.
+        """Store how a body ended, and do no more; repeated while ``patience`` lasts.
 
         Raises Unavailable or OutcomeUnknown after that.
         """
@@ -62,17 +64,21 @@ class Tail:
             failure = Failure(type="InvalidCall", message=f"the outcome is too large to be stored: {error}")
             command = await self._fail(holder, context, failure, patience, final=True)
             result = await self._stores.runs.commit(context.key, command, patience=patience)
+        failed = command.failure if isinstance(command, c.FailAttempt) else None
         if isinstance(result, Committed):
-            await self._stores.carry_out(result, patience)
-            return Stored(result.decision.did.value)
+            return Stored(result.decision.did.value, result, failed)
         if result.refused.why is Why.ALREADY:  # my own write, its answer lost
-            await self._stores.complete(result.found, patience, in_hand=holder.run_id)
             last = result.found.record.last if result.found.record else None
             cancelled = last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED
-            return Stored((Did.CANCELLED if cancelled else _did(command)).value)
-        where = _where(command, task)
-        await self.confirm(context.key, holder, patience, where=where)
-        return Void(result.refused.why, where)
+            return Stored((Did.CANCELLED if cancelled else _did(command)).value, result, failed)
+        return Void(result.refused.why, _where(command, task))
+
+    async def settle(self, stored: Stored, run_id: str, patience: Patience) -> None:
+        """Carry out what a stored outcome owes to the outside. Raises as ``Stores.carry_out``."""
+        if isinstance(stored.result, Committed):
+            await self._stores.carry_out(stored.result, patience)
+        else:
+            await self._stores.complete(stored.result.found, patience, in_hand=run_id)
 
     async def confirm(self, key: str, holder: Holder, patience: Patience, *, where: str = "tail") -> None:
         """The one write of a superseded body's process.
