@@ -58,21 +58,19 @@ class Service(ABC):
         except BaseException:
             await self._stores.close()
             raise
-        self.metrics.trusted_until = lambda: self.lease.trusted_until_epoch
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         """Stop if ``run`` still works, then close the session and the connection."""
-        if self._service is not None and not self._service.done():
-            self.stop()
-            with contextlib.suppress(Exception):  # ``run`` raises it
-                await self._see_out(self._service)
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            await lease.close("drain")
-        await self._let_go()
-        if self._stores is not None:
-            await self._stores.close()
+        async with contextlib.AsyncExitStack() as last:  # whoever is cancelled on the way leaves nothing open
+            if self._stores is not None:
+                last.push_async_callback(self._stores.close)
+            last.push_async_callback(self._let_go)
+            last.push_async_callback(self._end_session)
+            if self._service is not None and not self._service.done():
+                self.stop()
+                with contextlib.suppress(Exception):  # ``run`` raises it
+                    await self._see_out(self._service)
 
     @property
     def stores(self) -> Stores:
@@ -128,8 +126,14 @@ class Service(ABC):
             on_lost=self._lease_lost,
         )
         await lease.open()
+        self.metrics.trusted_until = lambda: lease.trusted_until_epoch  # to be asked until another one is open
         get_logger(f"tenure.{self.kind}").info("session.opened", session=lease.id)
         return lease
+
+    async def _end_session(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            await lease.close("drain")
 
     async def _close_lost_lease(self) -> None:
         await self.lease.close("lease_lost")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tenure import App, TenureError
+from tenure.lease import Lease
 from tenure.supervisor import Supervisor
 from tenure.worker import Worker
 from tests.support import wait_until
@@ -69,3 +70,41 @@ async def test_a_run_that_was_cancelled_has_ended_once_it_says_so(service: Worke
                 with pytest.raises(asyncio.CancelledError):
                     await task
                 assert service.why_not_ready
+
+
+async def test_a_service_can_be_scraped_while_its_session_closes(service: Worker | Supervisor) -> None:
+    """/metrics answers until the very end: until then its last session is what it has to tell of."""
+    await service.__aenter__()
+    name = "tenure_session_trusted_until_timestamp_seconds"
+    before = service.metrics.registry.get_sample_value(name)
+    closing = asyncio.create_task(service.__aexit__(None, None, None))
+    await asyncio.sleep(0)  # paused: one step of it is made
+    try:
+        assert not closing.done()
+        assert service.metrics.registry.get_sample_value(name) == pytest.approx(before, abs=60)
+    finally:
+        await closing
+
+
+async def test_a_close_that_is_cancelled_leaves_nothing_open(
+    service: Worker | Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the session closes, which may take long: its thread ends by itself, the connection must not stay."""
+    await service.__aenter__()
+    closing = asyncio.Event()
+    close = Lease.close
+
+    async def noting(lease: Lease, reason: str) -> None:
+        closing.set()
+        await close(lease, reason)
+
+    monkeypatch.setattr(Lease, "close", noting)
+    leaving = asyncio.create_task(service.__aexit__(None, None, None))
+    await closing.wait()
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    left = not service.stores.conn.raw.is_closed
+    if left:
+        await service.stores.close()
+    assert not left
