@@ -33,6 +33,8 @@ from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.lease")
 _RETRY_SECONDS = 0.2
+_COMPLAIN_SECONDS = 5.0
+"""How often an outage is logged, per session."""
 _RENEWALS_A_TTL = 5
 """What is left of the trust when the bucket's leader dies is 4/5 of the ttl at least: more than an election (`Config`)."""
 
@@ -72,6 +74,10 @@ class Lease:
         self._trusted_until = 0.0
         self._lost: str | None = None
         self._reason: str | None = None
+        self.left_open = True
+        """Whether its entry may still be open: nobody could close it, or nobody has tried to."""
+        self._unheard_since: float | None = None
+        self._complained_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._main_task: asyncio.Task[None] | None = None
@@ -186,11 +192,28 @@ class Lease:
                 if revision:
                     self._session, self._revision = beat, revision
                     self._trusted_until = trusted_until(sent, self._session.ttl)
+                    self._heard()
                 else:
                     pause = await self._refused(sessions)
             except (NotSent, Lost, Unavailable) as error:
-                _log.warning("lease.not_renewed", session=self.id, error=str(error))
+                self._not_heard(error)
                 pause = _RETRY_SECONDS
+
+    def _not_heard(self, error: Exception) -> None:
+        """Log the first failure of an outage, and then now and again."""
+        now = self._clock.steady()
+        if self._unheard_since is None:
+            self._unheard_since = now
+        elif now < self._complained_at + _COMPLAIN_SECONDS:
+            return
+        self._complained_at = now
+        _log.warning("lease.not_renewed", session=self.id, error=str(error))
+
+    def _heard(self) -> None:
+        if self._unheard_since is not None:
+            seconds = round(self._clock.steady() - self._unheard_since, 1)
+            self._unheard_since = None
+            _log.info("lease.renewed", session=self.id, after_seconds=seconds)
 
     async def _refused(self, sessions: Sessions) -> float:
         """The entry has another revision: mine by a renewal whose answer was lost, or somebody closed it."""
@@ -227,9 +250,11 @@ class Lease:
         while True:
             with contextlib.suppress(NotSent, Lost, TenureError):
                 if await sessions.write(closed, self._revision):
+                    self.left_open = False
                     return
                 seen = await sessions.read(self.id)
                 if seen is None or seen.session.closed is not None:
+                    self.left_open = False
                     return
                 self._revision = seen.revision
             if not await patience.pause():

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from tenure import Client
 from tenure.clock import SYSTEM
 from tenure.config import Config
 from tenure.core.subjects import Names
 from tenure.lease import Lease
+from tenure.nats.sessions import Sessions
 from tests.proxy import Proxy
 from tests.support import wait_until
 
@@ -74,3 +78,38 @@ async def test_an_opening_that_is_given_up_while_its_entry_cannot_be_stored_leav
     opening = asyncio.create_task(lease_at(proxy.url, namespace).open())
     await wait_until(lambda: lost.hits, description="it creates its entry")
     await give_up(opening)
+
+
+async def test_an_outage_is_logged_once_and_so_is_its_end(
+    proxy: Proxy, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It is tried again many times a second; the first failure is told at once, more of them now and again."""
+    caplog.set_level(logging.INFO, "tenure.lease")
+    monkeypatch.setattr("tenure.lease._RETRY_SECONDS", 0.01)
+    tries: list[str] = []
+    write = Sessions.write
+
+    async def counting(sessions: Sessions, *args: Any, **options: Any) -> int:
+        tries.append("")
+        return await write(sessions, *args, **options)
+
+    monkeypatch.setattr(Sessions, "write", counting)
+
+    def told(what: str) -> int:
+        return sum(record.getMessage().startswith(what) for record in caplog.records)
+
+    lease = lease_at(proxy.url, client.app.namespace)
+    await lease.open()
+    try:
+        await proxy.take_down()
+        await wait_until(lambda: told("lease.not_renewed"), description="told")
+        seen = len(tries)
+        await wait_until(lambda: len(tries) >= seen + 10, description="tried again and again")
+        assert told("lease.not_renewed") == 1
+        monkeypatch.setattr("tenure.lease._COMPLAIN_SECONDS", 0.0)
+        await wait_until(lambda: told("lease.not_renewed") >= 3, description="told again")
+        await proxy.bring_up()
+        await wait_until(lambda: told("lease.renewed"), description="its end is told")
+        assert told("lease.renewed") == 1
+    finally:
+        await lease.close("drain")
