@@ -53,3 +53,13 @@ async def wake(client: Client, key: str) -> None:
     assert found.record is not None
     stores = client.stores
     await stores.work.wake(found.record, encode(found.record), found.revision, client.now(), stores.runs.patience())
+
+
+async def close_session(client: Client, session: str) -> None:
+    """Close a session that lives, as a supervisor does that has heard nothing of it."""
+    sessions = client.stores.sessions
+    while True:
+        seen = await sessions.read(session)
+        assert seen is not None
+        if await sessions.write(replace(seen.session, closed="expired"), seen.revision):
+            return

@@ -11,9 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, Retry, RunCancelled, RunSuperseded, Stopped, TenureError
+from tenure.nats.lane import Lane
 from tests.conftest import Running, Workers
 from tests.gates import opened_at_last
-from tests.support import FAST, wait_until
+from tests.proxy import Proxy
+from tests.support import FAST, close_session, wait_until
 
 Told = list[tuple[str | None, str]]
 
@@ -255,3 +257,101 @@ async def test_a_stop_that_comes_before_the_start_is_not_lost(app: App, workers:
         worker.stop()  # its first step has not been made
         async with asyncio.timeout(5):
             await early
+
+
+async def test_a_stop_while_the_lanes_are_opened_takes_nothing_in(
+    app: App, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM comes between two lanes: pulling must not be switched on again by the last of them."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    asked: list[bool] = []
+    opened, want = Lane.open, Lane.want
+    async with app.worker(workers.url) as worker:
+
+        async def stopping(lane: Lane) -> None:
+            await opened(lane)
+            worker.stop()
+
+        async def noting(lane: Lane, number: int) -> None:
+            asked.append(True)
+            await want(lane, number)
+
+        monkeypatch.setattr(Lane, "open", stopping)
+        monkeypatch.setattr(Lane, "want", noting)
+        async with asyncio.timeout(5):
+            await worker.run()
+    assert not asked
+
+
+def winds_up(app: App, told: list[str | None], started: asyncio.Event, done: asyncio.Event) -> None:
+    """Register an actor that takes its time to obey: until ``done`` is set."""
+
+    @app.actor(name="slow", grace=20.0)
+    async def slow(ctx: Context) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append(ctx.stop_reason)
+            await done.wait()
+            told.append(ctx.stop_reason)
+            raise
+
+
+async def test_a_session_that_is_lost_while_bodies_are_being_ended_is_told_to_them(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Their graces may be long: what they still do may be another worker's already."""
+    app.config = replace(FAST, drain_seconds=0.01)
+    told: list[str | None] = []
+    started, done = asyncio.Event(), asyncio.Event()
+    winds_up(app, told, started, done)
+    async with workers.run(app) as running, opened_at_last(done):
+        await client.submit(app.actors["slow"].call(), key="k")
+        await started.wait()
+        running.worker.stop()
+        await wait_until(lambda: told, description="it is being ended")
+        (live,) = running.worker.table.all()
+        await close_session(client, running.worker.lease.id)
+        await wait_until(lambda: live.told == "lease_lost", description="it hears of it")
+        done.set()
+        await running.task
+        assert told == ["drain", "lease_lost"]
+
+
+async def test_a_session_that_somebody_closed_is_no_server_out_of_reach(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """SIGTERM comes before the next session is open: everything is ended, nothing waits for anybody's ttl."""
+    told: list[str | None] = []
+    started, done = asyncio.Event(), asyncio.Event()
+    winds_up(app, told, started, done)
+    async with workers.run(app) as running, opened_at_last(done):
+        await client.submit(app.actors["slow"].call(), key="k")
+        await started.wait()
+        await close_session(client, running.worker.lease.id)
+        await wait_until(lambda: told == ["lease_lost"], description="the session is lost")
+        running.worker.stop()
+        done.set()
+        await running.task
+        assert running.worker.ending.given_up == 0
+        assert not running.worker.cut_off
+
+
+async def test_a_drain_without_the_server_says_so(app: App, behind: Workers, proxy: Proxy, client: Client) -> None:
+    """The server is gone for good while a body runs: nobody can hand its run back."""
+    app.config = replace(FAST, request_timeout_seconds=0.2, drain_seconds=0.1)
+    told: list[str | None] = []
+    started, done = asyncio.Event(), asyncio.Event()
+    winds_up(app, told, started, done)
+    async with behind.run(app) as running, opened_at_last(done):
+        await client.submit(app.actors["slow"].call(), key="k")
+        await started.wait()
+        await proxy.take_down()
+        running.worker.stop_now()
+        await running.task
+        assert running.worker.cut_off
+        done.set()

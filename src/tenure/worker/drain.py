@@ -31,6 +31,7 @@ class Drain:
         self._changed = changed
         self._config = config
         self._now = False
+        self._ending = False
         self.given_up = 0
         """Bodies that had not ended when the last drain did."""
 
@@ -46,6 +47,19 @@ class Drain:
         """Let nothing finish any more. On the worker's loop."""
         self._now = True
         self._changed.set()
+
+    def lost(self) -> None:
+        """The session is lost. On the worker's loop.
+
+        Bodies that are being ended must know: what they still do may be another's already. Others hear it from ``finish``,
+        or from whoever sees to a new session.
+        """
+        self._changed.set()
+        if self._ending:
+            self.tell("lease_lost")
+            for live in self._table.all():
+                if live.remote is not None:
+                    live.remote.kill()
 
     def reset(self) -> None:
         """Another run of the worker begins."""
@@ -67,6 +81,13 @@ class Drain:
 
     async def interrupt(self) -> None:
         """Cancel every body and wait for the end of all: as long as their graces allow, then kill what can be killed."""
+        self._ending = True
+        try:
+            await self._interrupt()
+        finally:
+            self._ending = False
+
+    async def _interrupt(self) -> None:
         for live in self._table.all():
             live.interrupt()
         await self._empty(self._table.longest_grace, unless=lambda: self._now)

@@ -46,7 +46,7 @@ class Puller:
         self.pulling = False
         """Whether wake-ups are taken in. Set to False at the drain signal, before the lanes are closed."""
 
-    async def open(self, *, pulling: bool) -> None:
+    async def open(self, stopping: asyncio.Event) -> None:
         """Open every lane and begin to pull, unless a drain signal came meanwhile. Raises Unavailable."""
         for queue in self._queues:
             for priority in PRIORITIES:
@@ -62,7 +62,7 @@ class Puller:
                 )
                 await lane.open()
                 self._lanes.append(lane)
-        self.pulling = pulling
+        self.pulling = not stopping.is_set()
         await self._refill()
 
     async def close(self) -> None:

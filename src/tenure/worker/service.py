@@ -142,7 +142,7 @@ class Worker(Service):
                 await self._close_lost_lease()
                 self._lease = await self._open_lease()
             async with asyncio.TaskGroup() as group:
-                await self.puller.open(pulling=not self._stopping.is_set())
+                await self.puller.open(self._stopping)
                 loops = [group.create_task(self._tend()), group.create_task(self._watch_streams())]
                 while not self._stopping.is_set():
                     await first_of(self._stopping, self._lost)
@@ -256,7 +256,7 @@ class Worker(Service):
 
     def _lease_lost(self, why: str) -> None:
         super()._lease_lost(why)
-        self._call(self._changed.set)
+        self._call(self.ending.lost)
 
     async def _renew_session(self) -> None:
         """Trust is lost: no new bodies, cancel the running ones, wait for them, then a new session."""
@@ -270,7 +270,7 @@ class Worker(Service):
             try:
                 if not self.lease.trusted:
                     self._lease = await self._open_lease()
-                await self.puller.open(pulling=not self._stopping.is_set())
+                await self.puller.open(self._stopping)
             except Unavailable as error:
                 _log.warning("session.not_opened", error=str(error))
                 await self.puller.close()
@@ -285,11 +285,12 @@ class Worker(Service):
         self.ending.tell("drain")
         await self.puller.close()
         await self.ending.finish(lambda: self._lost.is_set() or not self.lease.trusted)
-        self.cut_off = not (self.stores.conn.is_connected and self.lease.trusted)
+        if self.ending.give_up_rest() or not self.lease.trusted:
+            await self.lease.close("drain")  # hands back what was given up; another `run` needs a new session
+        # A session that is closed, by whomever, is no sign of a server that is gone.
+        self.cut_off = not self.stores.conn.is_connected or (not self.lease.trusted and self.lease.left_open)
         if self.cut_off:
             _log.error("drain.cut_off", session=self.lease.id)
-        if self.ending.give_up_rest():
-            await self.lease.close("drain")  # hands their runs back; another `run` needs a new session
         _log.info("drain.ended", given_up=self.ending.given_up)
 
     # -- health ------------------------------------------------------------------------------------------------------
