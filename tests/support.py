@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import psutil
 from msgspec.structs import replace
 
 from tenure import Client, Config
@@ -63,3 +66,21 @@ async def close_session(client: Client, session: str) -> None:
         assert seen is not None
         if await sessions.write(replace(seen.session, closed="expired"), seen.revision):
             return
+
+
+def alive(pid: int) -> bool:
+    """Whether this process is there and has not ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+async def lines(path: Path, number: int) -> list[str]:
+    """What bodies have marked, once there is so much of it."""
+
+    def read() -> list[str]:
+        found = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return found if len(found) >= number else []
+
+    found: list[str] = await wait_until(read, description=f"{number} lines in {path.name}")
+    return found

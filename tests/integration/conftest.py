@@ -1,10 +1,16 @@
-"""Fixtures of the suites that put a proxy between a worker or client and its server."""
+"""Fixtures of these suites: a proxy between a worker or client and its server, processes, bodies in child processes."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import Supervisors, Workers
@@ -36,3 +42,23 @@ def site(nats_server: str, namespace: str, tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path, nats_server, namespace)
     yield site
     site.close()
+
+
+@pytest.fixture
+def tasks(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module ``tests.isolated``, imported anew under this test's namespace."""
+    monkeypatch.setenv("TENURE_TEST_NAMESPACE", namespace)
+    monkeypatch.setenv("TENURE_TEST_WORKER", str(os.getpid()))
+    sys.modules.pop("tests.isolated", None)
+    yield importlib.import_module("tests.isolated")
+    sys.modules.pop("tests.isolated", None)
+
+
+@pytest.fixture
+def nothing_left(tasks: Any) -> Iterator[None]:
+    """No child process and no zombie outlives a test's workers."""
+    yield
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert child.status() != psutil.STATUS_ZOMBIE
+            assert "tenure.worker.child" not in " ".join(child.cmdline())

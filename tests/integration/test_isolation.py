@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +15,16 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, ConfigError, Run, RunCancelled, RunFailed, RunSuperseded
-from tenure.worker.pipe import Prepare, Ready, Start
-from tenure.worker.process import Child
 from tests.conftest import Workers
-from tests.support import FAST, wait_until
+from tests.support import FAST, alive, close_session, lines, wait_until
 
-
-@pytest.fixture
-def tasks(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module ``tests.isolated``, imported anew under this test's namespace."""
-    monkeypatch.setenv("TENURE_TEST_NAMESPACE", namespace)
-    monkeypatch.setenv("TENURE_TEST_WORKER", str(os.getpid()))
-    sys.modules.pop("tests.isolated", None)
-    yield importlib.import_module("tests.isolated")
-    sys.modules.pop("tests.isolated", None)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture
 def app(tasks: Any) -> App:
     found: App = tasks.app
     return found
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(tasks: Any) -> Iterator[None]:
-    """No child process and no zombie outlives a test's workers."""
-    yield
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            assert child.status() != psutil.STATUS_ZOMBIE
-            assert "tenure.worker.child" not in " ".join(child.cmdline())
 
 
 def descriptors() -> int:
@@ -57,21 +34,6 @@ def descriptors() -> int:
 def reapers() -> list[str]:
     """Threads that wait for the end of a child."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure-child")]
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-async def lines(path: Path, number: int) -> list[str]:
-    """What bodies have marked, once there is so much of it."""
-
-    def read() -> list[str]:
-        found = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return found if len(found) >= number else []
-
-    found: list[str] = await wait_until(read, description=f"{number} lines in {path.name}")
-    return found
 
 
 async def test_a_body_has_its_context_in_a_process_of_its_own(client: Client, workers: Workers, tasks: Any) -> None:
@@ -367,30 +329,27 @@ def test_what_a_fresh_interpreter_cannot_import_is_refused_at_registration(app: 
     assert "work" not in app.actors
 
 
-async def test_a_child_ends_by_itself_when_its_worker_hangs_up(tasks: Any, tmp_path: Path) -> None:
-    """Where no kernel signal tells it: the socket is closed while a body runs, and what the body started ends too."""
-    log = tmp_path / "log"
-    child = Child()
-    try:
-        await child.connect()
-        child.send(Prepare("tests.isolated", "breeds", "breeds", tasks.app.namespace, logging.WARNING))
-        assert await child.receive() == Ready()
-        args = tasks.breeds.call(str(log)).args
-        common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None}
-        numbers = dict.fromkeys(("generation", "attempt", "failures", "fence", "traceback_limit", "result_limit"), 1)
-        child.send(Start(args=args, **common, **numbers))  # type: ignore[arg-type]  # two dicts of plain values
-        pids = [int(word) for word in (await lines(log, 1))[0].split()[1:]]
-        assert child._writer is not None
-        child._writer.close()
-        await wait_until(lambda: not any(map(alive, pids)), description="all have ended", timeout=3)
-        await child.exited.wait()
-    finally:
-        await child.end()
-
-
 async def test_a_forked_copy_of_a_child_does_not_speak_for_it(
     client: Client, workers: Workers, tasks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with workers.run(tasks.app):
         assert await (await client.submit(tasks.forks.call())).result(10) == "forked"
     assert "copy.spoke" not in caplog.text
+
+
+async def test_a_lost_lease_kills_the_children_of_a_drain_at_once(
+    client: Client, workers: Workers, tasks: Any, tmp_path: Path
+) -> None:
+    """They were told to end within their grace; then a supervisor closes the session."""
+    tasks.app.config = replace(FAST, drain_seconds=0.01)
+    log = tmp_path / "log"
+    tasks.deaf.task = replace(tasks.deaf.task, policy=replace(tasks.deaf.task.policy, grace=30.0))
+    async with workers.run(tasks.app) as running:
+        await client.submit(tasks.deaf.call(str(log)), key="k")
+        pid = int((await lines(log, 1))[0].split()[1])
+        (live,) = running.worker.table.all()
+        running.worker.stop()
+        await wait_until(lambda: live.interrupted, description="it is being ended")
+        await close_session(client, running.worker.lease.id)
+        await wait_until(lambda: not alive(pid), description="the child is gone", timeout=3)
+        await running.task

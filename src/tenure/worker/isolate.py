@@ -111,8 +111,9 @@ class Remote:
                 return True
         finally:
             self._starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._starting
+            await asyncio.wait([self._starting])  # to await it itself would hide a cancellation of ours in its own
+        if not self._starting.cancelled():
+            self._starting.result()
         return ready
 
     async def _prepare(self, child: Child) -> None:

@@ -54,6 +54,7 @@ class Child:
         self._socket = ours
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._connecting = False
         self._gone = False
         self._lock = threading.Lock()
         self.exited = asyncio.Event()
@@ -74,6 +75,8 @@ class Child:
         """In a thread: wait until it has ended; then end what it left behind, while its process id still names its group."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:  # macOS before Python 3.13. Its group keeps the number as long as it has a member; an empty one is not found
+            self._process.wait()
         with self._lock:
             self._kill_group()
             self._process.wait()
@@ -87,6 +90,10 @@ class Child:
 
     def _ended(self) -> None:
         self.exited.set()
+        if not self._connecting:  # else ``connect`` sees to it: its socket must not be closed under it
+            self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._writer is None:
             self._socket.close()
         else:
@@ -132,7 +139,13 @@ class Child:
 
     async def connect(self) -> None:
         """Before anything is said. Raises OSError if it has ended already."""
-        self._reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
+        self._connecting = True
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
+        finally:
+            self._connecting = False
+            if self.exited.is_set():
+                self._hang_up()
 
     def send(self, message: ToChild) -> None:
         """Say something to it; nothing happens if it is gone."""
