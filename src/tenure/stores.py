@@ -8,8 +8,9 @@ harm.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from tenure.clock import SYSTEM, AlignedClock, Clock
 from tenure.config import Config
@@ -28,6 +29,8 @@ from tenure.nats.runs import Committed, Found, Runs
 from tenure.nats.sessions import Sessions
 from tenure.nats.topology import Topology, ensure
 from tenure.nats.work import Work
+
+T = TypeVar("T")
 
 
 class Stores:
@@ -161,10 +164,10 @@ class Stores:
                 return None
             return entry
 
-        paid = [entry for entry in await asyncio.gather(*map(pay, entries)) if entry is not None]
+        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]
         if paid:
             await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
-        await asyncio.gather(
+        await _all(
             *(
                 self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience)
                 for e in paid
@@ -202,3 +205,12 @@ class Stores:
             msg = f"{entry.key!r} has too many bodies of older generations still running"
             raise KeyIsLive(msg, key=entry.key, generation=record.generation, run_id=record.run_id)
         await self.complete(result.found, patience)
+
+
+async def _all(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """Wait for the end of all, then raise the first error: what ``gather`` leaves behind would go on with no owner."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[T]", results)

@@ -11,7 +11,11 @@ from msgspec.structs import replace
 
 from tenure import Actor, App, Client, Context, Retry
 from tenure.core import commands as c
+from tenure.core.errors import Unavailable
 from tenure.core.records import Entry
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed
+from tenure.stores import Stores
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
@@ -193,3 +197,42 @@ async def test_an_old_debt_that_cannot_be_paid_does_not_keep_a_run_from_running(
     await wake(client, "k")
     async with workers.run(app):
         assert await client.run("k").result(3) == "attempt 1"
+
+
+async def test_a_payment_that_finds_no_server_leaves_no_other_on_its_own(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs are owed; one payment fails while the other is under way: whoever pays does not leave before both ended."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    stores = client.stores
+    run = await client.submit(work.call(), key="k")
+    claimed = await stores.runs.commit("k", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    holder = claimed.record.holder  # type: ignore[union-attr]  # it is waiting: the claim is won
+    assert holder is not None
+    owed = tuple(Entry(id=key, key=key, run_id=stores.clock.new_id(), task=work.call().task) for key in ("a", "b"))
+    stored = await stores.runs.commit("k", c.Succeed(holder=holder, next_run_id="", outbox=owed))
+    assert isinstance(stored, Committed)
+    failed, gate, paid = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    apply = Stores._apply_one
+
+    async def one_fails(this: Stores, origin: str, entry: Entry, patience: Patience) -> None:
+        if entry.key == "a":
+            failed.set()
+            raise Unavailable("nobody answers")
+        await gate.wait()
+        await apply(this, origin, entry, patience)
+        paid.set()
+
+    monkeypatch.setattr(Stores, "_apply_one", one_fails)
+    paying = asyncio.create_task(stores.carry_out(stored, stores.runs.patience()))
+    await failed.wait()
+    await asyncio.sleep(0.01)  # paused: time enough to leave
+    early = paying.done()
+    gate.set()
+    with pytest.raises(Unavailable):
+        await paying
+    assert not early
+    assert paid.is_set()
