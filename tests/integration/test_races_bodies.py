@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 
 import pytest
@@ -74,9 +75,10 @@ WORST = [KeyboardInterrupt, SystemExit, GeneratorExit, Abort, asyncio.CancelledE
 @pytest.mark.parametrize("kind", ["async", "plain"])
 @pytest.mark.parametrize("worst", WORST)
 async def test_what_ends_other_programs_is_two_failed_attempts_and_then_the_end_of_the_run(
-    app: App, client: Client, workers: Workers, kind: str, worst: type[BaseException]
+    app: App, client: Client, workers: Workers, kind: str, worst: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker goes on, and each attempt counts: a KeyboardInterrupt would end every worker that takes the run."""
+    """The worker goes on, each attempt counts and is one line of the log. A KeyboardInterrupt would end one worker after the other."""
+    caplog.set_level(logging.INFO, "tenure.run")
     retry = Retry(max_attempts=2, initial=0.01)
 
     @app.actor(name="async", retry=retry)
@@ -99,6 +101,8 @@ async def test_what_ends_other_programs_is_two_failed_attempts_and_then_the_end_
         outcomes = running.worker.metrics.outcomes
         assert (outcomes[kind, "retried"], outcomes[kind, "failed"]) == (1, 1)
         assert await (await client.submit(work.call())).result(2) == "ran"
+    told = [text for text in (record.getMessage() for record in caplog.records) if text.startswith("attempt.failed")]
+    assert [("attempt=1" in text, "retried=True" in text) for text in told] == [(True, True), (False, False)]
 
 
 async def test_a_message_that_cannot_be_told_is_no_way_out_of_a_failed_attempt(
