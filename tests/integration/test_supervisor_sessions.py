@@ -91,9 +91,12 @@ async def test_a_renewal_that_a_supervisor_has_not_heard_of_keeps_the_session_op
         async def beaten() -> bool:
             assert await heart.beat()
             await asyncio.sleep(TTL / 10)  # paused: between two renewals
-            return client.stores.clock.steady() - census._watched[heart.session.id].since < TTL / 2
+            return lively()
 
-        await asyncio.sleep(TTL / 2)  # paused: what it has seen grows old
+        def lively() -> bool:
+            return census._silence.is_lively(heart.session.id, client.stores.clock.steady())
+
+        await wait_until(lambda: not lively(), description="what it has seen grows old")
         await wait_until(beaten, description="it has tried, was refused and has looked")
         assert await heart.closed() is None
         assert supervisor.metrics.repairs["session"] == 0
@@ -116,16 +119,21 @@ async def test_a_renewal_that_overtakes_a_close_keeps_the_session_open(
         await heart.until_closed()
 
 
+@pytest.mark.parametrize("whom", ["tenure-", "tenure-supervisor"])
 async def test_clocks_start_anew_after_a_disconnect(
-    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+    whom: str, app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
 ) -> None:
-    """A supervisor and a worker are cut off by the same outage for longer than the ttl: it closes nobody at once after it."""
+    """A supervisor and a worker are cut off by the same outage for longer than the ttl: it closes nobody at once after it.
+
+    Also if it is cut off with one connection only, and its own lease is renewed all the while.
+    """
     async with supervised_behind.run(app) as supervisor:
         heart = await Heart(client).start()
-        await has_seen(supervisor, heart)
-        await proxy.take_down()
+        census = await has_seen(supervisor, heart)
+        await proxy.shut_out(whom)
         await asyncio.sleep(TTL + 0.5)  # paused: an outage
-        await proxy.bring_up()
+        assert not census._silence.would_have_heard(client.stores.clock.steady())
+        proxy.let_in()
         await wait_until(lambda: supervisor.stores.conn.is_connected, description="connected again")
         await asyncio.sleep(TTL / 2)  # paused: the worker is not quite as quick
         assert await heart.beat()

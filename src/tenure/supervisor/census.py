@@ -1,9 +1,7 @@
 """Who is alive: the session entries as this supervisor has seen them, on its own clock.
 
 A session that was seen at one revision for a whole ttl is closed by CAS *at that revision* [16]: a renewal that this
-supervisor has not heard of makes the server refuse. What it saw counts only while it could have seen more: the clocks of
-all sessions start anew when this process was cut off, and stand still while it is frozen or busy, and while its own
-renewals are not confirmed - then the bucket takes nobody's (a leader is being elected), and silence proves nothing.
+supervisor has not heard of makes the server refuse. How far silence proves anything is ``core.silence``'s to say.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from msgspec.structs import replace
 from tenure.clock import Clock
 from tenure.core.errors import Unavailable
 from tenure.core.sessions import CLOSED_KEPT_SECONDS, Session
+from tenure.core.silence import Silence
 from tenure.metrics import Metrics
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.sessions import SeenSession, Sessions
@@ -23,23 +22,16 @@ from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.supervisor")
 _TICK_SECONDS = 0.1
-_STALL_SECONDS = 1.0
-"""A tick that is this late means that the process was frozen, or its loop busy."""
-_UNCONFIRMED = 0.55
-"""Share of a ttl after which a renewal of our own that is not confirmed proves that the bucket may take nobody's. It is more
-than two renewals, and less than the four fifths of a ttl that are left to who was to renew next when that began."""
 _RECENT_SECONDS = 60.0
-_LIVELY = 0.6
-"""Renewals come five times in a ttl; who is silent for this share of it is not counted on."""
 
 
 class _Watched:
-    __slots__ = ("revision", "session", "since")
+    __slots__ = ("revision", "seen_at", "session")
 
-    def __init__(self, session: Session, revision: int, since: float) -> None:
+    def __init__(self, session: Session, revision: int, seen_at: float) -> None:
         self.session = session
         self.revision = revision
-        self.since = since
+        self.seen_at = seen_at
 
 
 class Census:
@@ -68,7 +60,7 @@ class Census:
         self._ttl = ttl
         self._on_closed = on_closed
         self._watched: dict[str, _Watched] = {}
-        self._watching_since = clock.steady()
+        self._silence = Silence(ttl, clock.steady())
         self._loaded = False
         self.caught_up = asyncio.Event()
         """Set while every entry that is stored has been seen."""
@@ -84,13 +76,14 @@ class Census:
         """Closed, or without an entry for as long as we would have seen it renewed (then ``bury`` it before you act)."""
         if session in self._watched:
             return self.is_closed(session)
-        watched = self._clock.steady() - self._watching_since
-        return self.caught_up.is_set() and watched > self._ttl
+        return self.caught_up.is_set() and self._silence.would_have_heard(self._clock.steady())
 
     def recently_closed(self) -> set[str]:
         """Sessions that were closed within the last minute."""
         since = self._clock.steady() - _RECENT_SECONDS
-        return {name for name, seen in self._watched.items() if seen.session.closed is not None and seen.since >= since}
+        return {
+            name for name, seen in self._watched.items() if seen.session.closed is not None and seen.seen_at >= since
+        }
 
     def lively_supervisors(self) -> set[str]:
         """Supervisors heard of lately. One that died with the worker beside it is not counted on while it is still open."""
@@ -98,16 +91,19 @@ class Census:
         return {
             name
             for name, seen in self._watched.items()
-            if seen.session.kind == "supervisor"
-            and seen.session.closed is None
-            and now - seen.since < _LIVELY * seen.session.ttl
+            if seen.session.kind == "supervisor" and self._silence.is_lively(name, now)
         }
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
         """Follow every session's entry until cancelled."""
-        offs = [on(self.start_anew) for on in (self._conn.on_disconnect, self._conn.on_reconnect)]
+        offs = [
+            self._conn.on_disconnect(self._silence.cut_off),
+            self._conn.on_reconnect(lambda: self._silence.back(self._clock.steady())),
+        ]
+        if not self._conn.is_connected:
+            self._silence.cut_off()
         try:
             await self._sessions.watch_all(self._seen).run(self.caught_up)
         finally:
@@ -120,65 +116,37 @@ class Census:
         self._loaded = self._loaded or self.caught_up.is_set()
         if known is not None and known.revision >= seen.revision:
             return
-        self._watched[session.id] = _Watched(session, seen.revision, self._clock.steady())
-        if session.closed is not None and (known is None or known.session.closed is None) and self._loaded:
-            self._on_closed(session)
-
-    def start_anew(self) -> None:
-        """What was seen so far proves nothing any more: every open session has its whole ttl again."""
         now = self._clock.steady()
-        self._watching_since = now
-        for seen in self._watched.values():
-            if seen.session.closed is None:
-                seen.since = now
+        self._watched[session.id] = _Watched(session, seen.revision, now)
+        if session.closed is None:
+            self._silence.heard(session.id, session.ttl, now)
+            return
+        self._silence.forget(session.id)
+        if self._loaded and (known is None or known.session.closed is None):
+            self._on_closed(session)
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
     async def close_silent(self, is_mine: Callable[[str], bool]) -> None:
         """Close sessions that are silent for their ttl, until cancelled. ``is_mine``: our own, which others look after."""
-        overdue = False
         while True:
             before = self._clock.steady()
             await asyncio.sleep(_TICK_SECONDS)
             now = self._clock.steady()
-            unconfirmed = now - self._confirmed_at()
-            if unconfirmed > _UNCONFIRMED * self._ttl:
-                self._discount(now - before if overdue else unconfirmed)
-                overdue = True
-                continue
-            overdue = False
-            if now - before > _STALL_SECONDS:
-                self._discount(now - before)
-            elif self._conn.is_connected and self.caught_up.is_set():
-                await self._close(self._silent(now, is_mine))
+            self._forget_old(now)
+            proves = self._silence.tick(now, took=now - before, confirmed_at=self._confirmed_at())
+            if proves and self.caught_up.is_set():
+                await self._close([self._watched[name] for name in self._silence.silent(now) if not is_mine(name)])
 
-    def _discount(self, seconds: float) -> None:
-        """So long nobody could have been heard: it is no silence. What was seen before goes on counting.
-
-        Else a machine that is always busy would never close anybody.
-        """
-        now = self._clock.steady()
-        self._watching_since = min(now, self._watching_since + seconds)
-        for seen in self._watched.values():
-            if seen.session.closed is None:
-                seen.since = min(now, seen.since + seconds)
-
-    def _silent(self, now: float, is_mine: Callable[[str], bool]) -> list[_Watched]:
+    def _forget_old(self, now: float) -> None:
+        """Closed sessions that the server has forgotten too."""
         old = [
             name
             for name, seen in self._watched.items()
-            if seen.session.closed is not None and now - seen.since > CLOSED_KEPT_SECONDS
+            if seen.session.closed is not None and now - seen.seen_at > CLOSED_KEPT_SECONDS
         ]
-        for name in old:  # the server has forgotten it too
+        for name in old:
             del self._watched[name]
-        return [
-            seen
-            for name, seen in self._watched.items()
-            # our own renewals are the proof that the bucket takes them, and that has the grain of our own ttl
-            if seen.session.closed is None
-            and now - seen.since >= max(seen.session.ttl, self._ttl)
-            and not is_mine(name)
-        ]
 
     async def _close(self, silent: Iterable[_Watched]) -> None:
         for seen in silent:
@@ -204,6 +172,7 @@ class Census:
             self._seen(found)
             return
         del self._watched[name]
+        self._silence.forget(name)
         await self.bury(name)
 
     async def bury(self, name: str) -> bool:
