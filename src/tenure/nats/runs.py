@@ -272,10 +272,9 @@ class Runs:
     async def scan(
         self, on_header: OnHeader, batch: int = 500, pace: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Call ``on_header`` for every record, without reading any; ``pace`` is awaited after each ``batch`` of them.
+        """Call ``on_header`` for every record, without reading any. Raises Unavailable.
 
-        With ``pace`` it ends at what was stored when it began: what was written since is in its writer's hands, and the
-        next one sees it. Without, it goes on until it has caught up with all writers. Raises Unavailable.
+        With ``pace``, awaited after each ``batch``, it ends at what was stored when it began; else once it has caught up.
         """
         await scan(self._conn, self._names, on_header, batch, pace)
 

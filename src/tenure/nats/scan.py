@@ -56,7 +56,7 @@ async def scan(
         "inactive_threshold": _INACTIVE_SECONDS * 1_000_000_000,
     }
     pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
-    # Who reads slower than others write would read for ever.
+    # Who reads slower than others write would read for ever. What was written since is in its writer's hands.
     until = None if pace is None else int((await _call(conn, f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
     subscription = await conn.subscribe(inbox, received)
     try:
