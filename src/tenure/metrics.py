@@ -32,6 +32,7 @@ HEAD_OUTCOMES = (
     "not_due",
     "busy",
     "unknown_actor",
+    "handed_over",
     "newer_schema",
     "unreadable",
     "foreign",

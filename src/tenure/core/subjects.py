@@ -120,6 +120,7 @@ class Names:
         self.work_stream = f"TENURE_{namespace}_WORK"
         self.work_prefix = f"{self.root}.work."
         self.timer_prefix = f"{self.root}.timer."
+        self.handover_prefix = f"{self.root}.handover."
         self.dead_stream = f"TENURE_{namespace}_DEAD"
         self.dead_prefix = f"{self.root}.dead."
         self.event_prefix = f"{self.root}.event."
@@ -153,6 +154,13 @@ class Names:
     def work_filter(self, queue: str, priority: str) -> str:
         """What the durable consumer of a lane delivers."""
         return f"{self.work_prefix}{queue}.{priority}.>"
+
+    def handover(self, queue: str, actor: str) -> str:
+        """Subject on which wake-ups of a queue are offered to those who know their actor (plain NATS, at most once).
+
+        Raises InvalidCall for a name that no actor can have.
+        """
+        return f"{self.handover_prefix}{queue}.{encode_key(actor)}"
 
     def consumer(self, queue: str, priority: str) -> str:
         """Name of a lane's durable consumer."""

@@ -316,9 +316,11 @@ class Connection:
         error = decoded.get("error")
         return msgspec.convert(error, ApiError) if error is not None else decoded
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Plain subscription; nats-py renews it after a reconnect."""
-        return await self._nc.subscribe(subject, cb=callback)
+    async def subscribe(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, group: str = ""
+    ) -> Subscription:
+        """Plain subscription; nats-py renews it after a reconnect. Of a ``group`` one gets each message."""
+        return await self._nc.subscribe(subject, queue=group, cb=callback)
 
     async def unsubscribe(self, subscription: Subscription | None) -> None:
         """End a subscription, also while disconnected (else nats-py would renew it)."""

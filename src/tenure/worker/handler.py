@@ -29,6 +29,7 @@ from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Raised, run_body
+from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.isolate import Children, Remote
 from tenure.worker.table import Live, Table
@@ -57,6 +58,7 @@ class Handler:
         self._metrics = metrics
         self._head = Head(app, stores, table)
         self._tail = Tail(stores)
+        self._offers = Offers(stores, metrics)
         self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
         """Starts a task that the service looks after; None while it does not run."""
         self._children = Children(stores.config)
@@ -108,13 +110,13 @@ class Handler:
                 if decided is not None:
                     await self._stores.carry_out(decided, patience)
                 await work.ack(live.reply)
+            case Later("unknown_actor", actor):
+                await self._offers.place(delivery, actor)
             case Later(outcome, actor, delay):
                 self._metrics.claims[actor, outcome] += 1
                 longest = self._stores.config.ack_wait_seconds  # nobody else sees it meanwhile, and we may be wrong
                 look = second_look(delivery.deliveries, longest)
-                if outcome == "unknown_actor":
-                    _log.warning("actor.unknown", key=live.key, actor=actor)
-                elif outcome == "newer_schema":
+                if outcome == "newer_schema":
                     _log.error("record.newer", key=live.key, run_id=live.run_id)
                 elif outcome == "unreadable":
                     _log.error("record.unreadable", key=live.key, run_id=live.run_id)

@@ -16,6 +16,7 @@ from tenure.core.subjects import PRIORITIES
 from tenure.nats.lane import Lane
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tenure.worker.handover import Desk
 
 _REFILL_SECONDS = 0.002
 """Slots that come free within this time are asked for together: a pull request each would cost a tenth of a task."""
@@ -29,6 +30,7 @@ class Puller:
         stores: Stores,
         queues: list[str],
         *,
+        desk: Desk,
         free: Callable[[], int],
         start: Callable[[Delivery], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
@@ -36,6 +38,7 @@ class Puller:
     ) -> None:
         self._stores = stores
         self._queues = queues
+        self._desk = desk
         self._free = free
         self._start = start
         self._spawn = spawn
@@ -62,6 +65,7 @@ class Puller:
                 )
                 await lane.open()
                 self._lanes.append(lane)
+        await self._desk.open(self._take)
         self.pulling = not stopping.is_set()
         await self._refill()
 
@@ -73,6 +77,7 @@ class Puller:
             self._timer = None
         lanes, self._lanes = self._lanes, []
         self._hot.clear()
+        await self._desk.close()
         for lane in lanes:
             await lane.close()
 
@@ -114,6 +119,13 @@ class Puller:
                 self.refill_soon()
         else:
             await self._stores.work.nak(delivery.reply)
+
+    async def _take(self, delivery: Delivery) -> bool:
+        """Start what another worker offers, in a slot that is free now: what was pulled for that slot is a surplus then."""
+        if not self.pulling or self._free() <= 0:
+            return False
+        await self._start(delivery)
+        return True
 
     async def pending(self) -> dict[str, tuple[int, int]]:
         """(not yet delivered, not yet answered) of each queue. Raises Unavailable."""

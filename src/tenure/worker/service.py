@@ -26,6 +26,7 @@ from tenure.service import Service
 from tenure.telemetry import get_logger
 from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
+from tenure.worker.handover import Desk
 from tenure.worker.puller import Puller
 from tenure.worker.table import Live, Table
 from tenure.worker.waits import finish, first_of
@@ -79,6 +80,7 @@ class Worker(Service):
         self._puller = Puller(
             self.stores,
             self.queues,
+            desk=Desk(self.stores, self.queues, self.app.actors, self.table, lambda: self._unexpected("desk.crashed")),
             free=self._free,
             start=self._begin,
             spawn=self._spawn,
