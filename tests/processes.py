@@ -17,6 +17,8 @@ from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.support import wait_until
 
 TARGET = "tests.site_app:app"
+OLD_TARGET = "tests.site_app:old"
+"""Of an earlier release, which knows none of the actors."""
 WITHIN_SECONDS = 6.0
 """By then another process goes on with what a dead one held: the ttl of a site is 2 s, the rest is watching, sweeping and two cores."""
 
@@ -95,16 +97,16 @@ class Site(Cli):
         told = {site_app.SETTINGS: json.dumps(self.settings), site_app.AHEAD: str(self.clock_ahead)}
         return super().environment() | told
 
-    async def start_worker(self, *arguments: str, url: str = "") -> Process:
+    async def start_worker(self, *arguments: str, url: str = "", target: str = TARGET) -> Process:
         """A worker that pulls."""
-        return await self._ready("worker", arguments, url)
+        return await self._ready("worker", arguments, url, target)
 
     async def start_supervisor(self, *arguments: str, url: str = "") -> Process:
         """A supervisor that has swept once."""
         return await self._ready("supervisor", arguments, url)
 
-    async def _ready(self, command: str, arguments: tuple[str, ...], url: str) -> Process:
-        process = self.command(command, TARGET, "--log-json", *arguments, url=url)
+    async def _ready(self, command: str, arguments: tuple[str, ...], url: str, target: str = TARGET) -> Process:
+        process = self.command(command, target, "--log-json", *arguments, url=url)
         return Process(process, json.loads(await asyncio.to_thread(line_of, process)))
 
     def command(self, *arguments: str, url: str = "") -> subprocess.Popen[str]:

@@ -36,6 +36,18 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     return app
 
 
+def make_old(namespace: str, folder: Path, **settings: Any) -> App:
+    """The app as an earlier release had it: it knows none of these actors."""
+    app = App(namespace, config=replace(QUICK, **settings))
+    site = _Folder(folder)
+
+    @app.actor
+    async def older(ctx: Context) -> None:
+        site.note(ctx, "started")
+
+    return app
+
+
 class _Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -168,4 +180,7 @@ def settings_of(environment: str) -> dict[str, Any]:
     return chosen
 
 
-app = make(os.environ.get("TENURE_NAMESPACE", "nobody"), Path.cwd(), **settings_of(os.environ.get(SETTINGS, "{}")))
+_OWN = (os.environ.get("TENURE_NAMESPACE", "nobody"), Path.cwd())
+_SETTINGS = settings_of(os.environ.get(SETTINGS, "{}"))
+app = make(*_OWN, **_SETTINGS)
+old = make_old(*_OWN, **_SETTINGS)
