@@ -8,11 +8,10 @@ Enum, list, dict, set, tuple, dataclasses, TypedDict, msgspec Structs).
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -20,9 +19,12 @@ from msgspec.structs import replace as with_changes
 
 from tenure.context import Context
 from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError, InvalidCall
+from tenure.core.given import number, whole
+from tenure.core.given import seconds as seconds_of
 from tenure.core.records import Overlap, Policy, Task
 from tenure.core.subjects import check_name, check_priority
 from tenure.isolation import Home
+from tenure.payloads import MAX_DEPTH, fault, foreign_class, is_deeper
 
 Full = ParamSpec("Full")
 Args = ParamSpec("Args")
@@ -30,6 +32,8 @@ Out = TypeVar("Out")
 Res_co = TypeVar("Res_co", covariant=True)
 
 Seconds = float | timedelta
+_MAX_TASK_DEPTH = MAX_DEPTH + 100
+OVERLAPS = ("stop", "wait", "parallel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +53,18 @@ class Retry:
 
     def __post_init__(self) -> None:
         """ConfigError for numbers that make no sense; it names the field."""
-        if not isinstance(self.max_attempts, int) or self.max_attempts < 1:
-            _bad_config(f"Retry: max_attempts must be a whole number >= 1, got {self.max_attempts!r}")
+        attempts = whole(self.max_attempts)
+        if attempts is None or attempts < 1:
+            _bad_config(f"Retry: max_attempts must be a whole number >= 1 (and < 2**63), got {self.max_attempts!r}")
         for name, low in (("initial", 0.0), ("maximum", 0.0), ("factor", 1.0)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not low <= value < math.inf:
-                _bad_config(f"Retry: {name} must be a finite number >= {low:g}, got {value!r}")
+            given = getattr(self, name)
+            value = number(given)
+            if value is None or value < low:
+                _bad_config(f"Retry: {name} must be a finite number >= {low:g}, got {given!r}")
         if self.maximum > MAX_DELAY_SECONDS:
             _bad_config(f"Retry: maximum must be at most ten years, got {self.maximum!r} seconds")
-        if not isinstance(self.jitter, int | float) or not 0.0 <= self.jitter <= 1.0:
+        jitter = number(self.jitter)
+        if jitter is None or not 0.0 <= jitter <= 1.0:
             _bad_config(f"Retry: jitter must be between 0 and 1, got {self.jitter!r}")
 
 
@@ -73,7 +80,7 @@ class Call(Generic[Res_co]):
 
     def with_overlap(self, overlap: Overlap) -> Call[Res_co]:
         """The same call under another overlap policy."""
-        if overlap not in {"stop", "wait", "parallel"}:
+        if overlap not in OVERLAPS:
             msg = f"overlap must be stop, wait or parallel, got {overlap!r}"
             raise InvalidCall(msg, field="overlap")
         if overlap == self.task.policy.overlap:
@@ -113,9 +120,7 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         self.parameters = parameters[1:] if self.takes_context else parameters
         _check_no_context(self.name, self.parameters)
         self._codec = _Codec(self.name, self.parameters)
-        self.result_type: Any = (
-            Any if signature.return_annotation is inspect.Signature.empty else signature.return_annotation
-        )
+        self.result_type = _result_type(self.name, signature.return_annotation)
 
     def __call__(self, *args: Full.args, **kwargs: Full.kwargs) -> Out:
         """Run the function itself, here and now; nothing is stored."""
@@ -149,6 +154,13 @@ class _Codec:
         except (TypeError, NameError) as error:
             msg = f"actor {actor}: an annotation cannot be used for arguments: {error}"
             raise ConfigError(msg) from error
+        for parameter in parameters:
+            foreign = None if parameter.annotation is parameter.empty else foreign_class(parameter.annotation)
+            if foreign is not None:
+                _bad_config(
+                    f"actor {actor}: parameter {parameter.name!r} cannot be stored: no JSON value becomes a"
+                    f" {foreign.__name__}; use a dataclass, a msgspec Struct or a builtin type"
+                )
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         if not self._names and not args and not kwargs:
@@ -163,18 +175,25 @@ class _Codec:
             )
             raise InvalidCall(msg, field=missing) from error
         data = self._encoded(filled, given)
+        if b"null" in data or fault(None, data):
+            self._check_each(filled)
         try:
             self._decoder.decode(data)
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             field = _field_of(str(error), self._names)
             msg = f"actor {self._actor}: argument {field!r}: {error}"
             raise InvalidCall(msg, field=field) from error
-        if b"null" in data:
-            for name, value in given.items():
-                if has_nan(value):
-                    msg = f"actor {self._actor}: argument {name!r} holds NaN or an infinity, which JSON has not"
-                    raise InvalidCall(msg, field=name)
         return data
+
+    def _check_each(self, filled: Any) -> None:
+        for name in self._names:
+            value = getattr(filled, name)
+            why = fault(
+                value, msgspec.json.encode(value), depth=MAX_DEPTH - 1
+            )  # the arguments are an object themselves
+            if why:
+                msg = f"actor {self._actor}: argument {name!r} {why}"
+                raise InvalidCall(msg, field=name)
 
     def _encoded(self, filled: Any, given: dict[str, Any]) -> bytes:
         try:
@@ -231,10 +250,10 @@ def make_policy(
     if given is not None and not isinstance(given, Retry):
         _bad_config(f"actor {actor}: retry must be a Retry, e.g. Retry(max_attempts=3), or None, got {retry!r}")
     retry = retry or Retry(max_attempts=1)
-    if overlap not in {"stop", "wait", "parallel"}:
+    if overlap not in OVERLAPS:
         _bad_config(f"actor {actor}: overlap must be stop, wait or parallel, got {overlap!r}")
     return Policy(
-        max_attempts=retry.max_attempts,
+        max_attempts=int(retry.max_attempts),
         initial=float(retry.initial),
         maximum=float(retry.maximum),
         factor=float(retry.factor),
@@ -243,41 +262,43 @@ def make_policy(
         grace=_seconds(actor, "grace", grace),
         overlap=overlap,
         every=None if every is None else _seconds(actor, "every", every, above=0.0),
-        result_ttl=_seconds(actor, "result_ttl", result_ttl),
+        result_ttl=_whole_seconds(actor, "result_ttl", result_ttl),
     )
 
 
 def make_task(actor: str, queue: str, priority: str, policy: Policy) -> Task:
-    """The task of an actor, without arguments. Raises ConfigError."""
-    return Task(actor=actor, queue=check_name("queue", queue), priority=check_priority(priority), policy=policy)
+    """The task of an actor, without arguments. Raises ConfigError, also for one that could not be read back.
 
-
-def has_nan(value: Any) -> bool:
-    """Whether a NaN or an infinity is somewhere in plain containers: JSON would silently make it null."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(has_nan(item) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(has_nan(item) for item in value)
-    return False
+    It is in every record of the actor's runs; tried here, it need not be tried with each of them.
+    """
+    task = Task(actor=actor, queue=check_name("queue", queue), priority=check_priority(priority), policy=policy)
+    try:
+        data = msgspec.json.encode(task)
+        same = not is_deeper(data, _MAX_TASK_DEPTH) and msgspec.json.decode(data, type=Task) == task
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"actor {actor}: its settings could not be read back: {error}") from error
+    if not same:
+        _bad_config(f"actor {actor}: its hooks are nested too deep: hooks that have hooks that have hooks")
+    return task
 
 
 def _seconds(actor: str, name: str, value: Seconds, *, above: float | None = None) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
+    seconds = seconds_of(value)
     low = 0.0 if above is None else above
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or not low <= number < math.inf
-        or number == above
-    ):
-        _bad_config(
-            f"actor {actor}: {name} must be {'over' if above is not None else 'at least'} {low:g} seconds, got {value!r}"
-        )
-    if number > MAX_DELAY_SECONDS:
+    if seconds is None or seconds < low or seconds == above:
+        least = f"{'over' if above is not None else 'at least'} {low:g} seconds"
+        raise ConfigError(f"actor {actor}: {name} must be a finite number or a timedelta, {least}, got {value!r}")
+    if seconds > MAX_DELAY_SECONDS:
         _bad_config(f"actor {actor}: {name} must be at most ten years, got {value!r}")
-    return float(number)
+    return seconds
+
+
+def _whole_seconds(actor: str, name: str, value: Seconds) -> float:
+    """The server counts the life of a message in whole seconds."""
+    seconds = seconds_of(value)
+    if seconds is None or seconds < 1 or seconds != int(seconds):
+        _bad_config(f"actor {actor}: {name} must be whole seconds (a number or a timedelta), at least 1, got {value!r}")
+    return _seconds(actor, name, value)
 
 
 def check_function(function: object) -> None:
@@ -293,9 +314,9 @@ def _check_no_context(actor: str, parameters: list[inspect.Parameter]) -> None:
 
     It is only passed to a first parameter with just that annotation.
     """
-    for number, parameter in enumerate(parameters):
+    for place, parameter in enumerate(parameters):
         kind = parameter.annotation
-        bare = number == 0 and kind is parameter.empty and parameter.name in {"ctx", "context"}
+        bare = place == 0 and kind is parameter.empty and parameter.name in {"ctx", "context"}
         if bare or any(_is_context(part) for part in (kind, *get_args(kind))):
             _bad_config(f"actor {actor}: write the context as its first parameter and annotate it, `ctx: Context`")
 
@@ -314,6 +335,17 @@ def _signature(function: Callable[..., Any], scope: dict[str, Any]) -> inspect.S
         if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
             _bad_config(f"actor {name}: parameter {parameter} cannot be stored by name; use plain parameters")
     return signature
+
+
+def _result_type(actor: str, annotation: Any) -> Any:
+    """What results are decoded to. ConfigError for an annotation that says of none what it is."""
+    if any(annotation is none for none in (inspect.Signature.empty, NoReturn, Never)):
+        return Any
+    try:
+        msgspec.json.Decoder(annotation)
+    except (TypeError, NameError) as error:
+        raise ConfigError(f"actor {actor}: the return annotation cannot be used for results: {error}") from error
+    return annotation
 
 
 def _is_context(annotation: Any) -> bool:

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from tenure.actors import Call, check_call
 from tenure.afterwards import Afterwards
+from tenure.checks import check_choice, check_items, check_reason, check_run_id
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
-from tenure.core.subjects import encode_key
+from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
@@ -113,12 +114,11 @@ class Client:
         the same key).
         """
         check_call(call, self.app.namespace)
-        _check_choice("if_live", if_live, ("keep", "replace", "reject"))
-        _check_choice("if_differs", if_differs, ("keep", "replace", "error"))
+        check_choice("if_live", if_live, ("keep", "replace", "reject"))
+        check_choice("if_differs", if_differs, ("keep", "replace", "error"))
         stores = self.stores
         run_id = stores.clock.new_id()
-        key = run_id if key is None else key
-        encode_key(key)
+        key = run_id if key is None else check_key(key)
         due = due_time(delay, at, stores.clock.now())
         command = c.Submit(
             key=key,
@@ -146,7 +146,7 @@ class Client:
         Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the
         second meets the first.
         """
-        work: Sequence[tuple[Call[Res], str | None]] = list(items)
+        work: Sequence[tuple[Call[Res], str | None]] = check_items(items)
         out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
         todo = iter(range(len(work)))
 
@@ -184,7 +184,7 @@ class Client:
         """
         check_call(call, self.app.namespace)
         call = call.with_overlap(overlap)
-        encode_key(key)
+        key = check_key(key)
         stores = self.stores
         run_id = stores.clock.new_id()
         due = due_time(delay, at, stores.clock.now())
@@ -296,13 +296,12 @@ class Client:
 
     def run(self, key: str) -> Run[Any]:
         """A handle to the current generation of a key: bound when first used, or by ``await client.run(key)``."""
-        encode_key(key)
+        key = check_key(key)
         return self._handle(key, 0, "", accepted=False, result_type=Any)
 
     async def status(self, key: str) -> Status | None:
         """Status of the key's current generation, None if there is no such key. Raises InvalidCall, Unavailable."""
-        encode_key(key)
-        found = await self.stores.runs.read(key)
+        found = await self.stores.runs.read(check_key(key))
         return None if found.record is None else await self.with_progress(status_of(found.record, self.now()))
 
     async def with_progress(self, status: Status) -> Status:
@@ -317,9 +316,10 @@ class Client:
         """Cancel the run ``run_id`` of ``key``, or, without it, the one that is current when the key is first read.
 
         Accepted means for ever: a run that is ``stopping`` ends ``cancelled`` whatever its body does. Cancelling an
-        absent key stores nothing. Raises InvalidCall, Unavailable, OutcomeUnknown.
+        absent key stores nothing. A run that the key does not show any more, or never had, is ``finished``. ``reason``: at
+        most 4096 bytes. Raises InvalidCall, Unavailable, OutcomeUnknown.
         """
-        encode_key(key)
+        key, run_id, reason = check_key(key), check_run_id(run_id), check_reason(reason)
         stores = self.stores
         runs = stores.runs
         while True:
@@ -362,7 +362,7 @@ class Client:
         False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another
         key, OutcomeUnknown if it may be purged and was submitted anew since.
         """
-        encode_key(key)
+        key = check_key(key)
         # After a write of unknown fate a record is the next life, not the one that was to be forgotten.
         result = await self.stores.runs.commit(key, c.Purge(), once=lambda record: record is None)
         if isinstance(result, Committed):
@@ -390,9 +390,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _check_choice(field: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        msg = f"{field} must be one of {', '.join(allowed)}, got {value!r}"
-        raise InvalidCall(msg, field=field)

@@ -10,9 +10,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from tenure.checks import check_progress
 from tenure.core.errors import InvalidCall, Stopped, TenureError
 from tenure.core.records import Record
-from tenure.core.subjects import encode_key
+from tenure.core.subjects import check_key
 from tenure.telemetry import get_logger
 from tenure.times import due_time
 
@@ -149,8 +150,10 @@ class Context:
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the run is: ``done`` of ``total``.
 
-        For people; published at most every 0.1 s, the newest value wins.
+        For people; published at most every 0.1 s, the newest value wins. ``note``: what is over 1000 characters is cut.
+        Raises InvalidCall.
         """
+        done, total, note = check_progress(done, total, note)
         if self._progress is not None:
             await self._progress(self, done, total, note)
 
@@ -169,7 +172,7 @@ class Context:
         """
         self._check(call)
         if key is not None:
-            encode_key(key)
+            key = check_key(key)
             if key == self.key:
                 msg = "spawn needs another key than the run's own; use reschedule for a successor"
                 raise InvalidCall(msg, field="key")

@@ -6,10 +6,10 @@ import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from tenure.checks import check_limit
 from tenure.core import commands as c
 from tenure.core.aftermath import ID_FORM
 from tenure.core.dead import DeadLetter, replay_mark, replay_of
-from tenure.core.errors import InvalidCall
 from tenure.core.subjects import check_name, encode_key
 from tenure.nats.dead import Kept
 from tenure.run import Run
@@ -34,9 +34,7 @@ class DeadLetters:
 
         Raises InvalidCall, ConfigError (no such name is possible), Unavailable.
         """
-        if limit is not None and limit < 1:
-            msg = f"limit must be at least 1, got {limit!r}"
-            raise InvalidCall(msg, field="limit")
+        limit = check_limit(limit)
         if queue is not None:
             check_name("queue", queue)
         found: Letters = []

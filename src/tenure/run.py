@@ -17,6 +17,7 @@ from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
 from tenure.nats.runs import Changes, Found
 from tenure.status import Cancelled, Event, Status, status_of, status_of_last
+from tenure.times import check_timeout
 
 if TYPE_CHECKING:
     from tenure.client import Client
@@ -85,17 +86,20 @@ class Run(Generic[Res]):
     async def wait(self, timeout: float | None = None) -> Status:
         """Wait until the run has its outcome and return its final status; never raises for a failed or cancelled run.
 
-        Raises TimeoutError after ``timeout`` seconds, RunSuperseded if a newer generation took the key first.
+        Raises TimeoutError after ``timeout`` seconds (0: unless it is there), RunSuperseded if a newer generation took
+        the key first, InvalidCall.
         """
-        last, record = await self._outcome(timeout)
+        last, record = await self._outcome(check_timeout(timeout))
         return status_of_last(record, last)
 
     async def result(self, timeout: float | None = None, *, follow: bool = False) -> Res:
         """Wait for the value that the body returned, decoded to the actor's annotated type.
 
         Raises RunFailed, RunCancelled, RunSuperseded (or, with ``follow``, goes on to the newest generation),
-        TimeoutError after ``timeout`` seconds, TenureError if the value does not fit the annotated type.
+        TimeoutError after ``timeout`` seconds (0: unless it is there), TenureError if the value does not fit the
+        annotated type, InvalidCall.
         """
+        timeout = check_timeout(timeout)
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         run: Run[Res] = self
@@ -139,18 +143,29 @@ class Run(Generic[Res]):
         return value
 
     async def _outcome(self, timeout: float | None) -> tuple[Last, Record]:
-        """Wait for this run's stored outcome: subscribe, then read, then listen. No polling."""
+        """Wait for this run's stored outcome: subscribe, then read, then listen. No polling.
+
+        However short the wait, the first look at the record may take as long as one request.
+        """
+        loop, seen = asyncio.get_running_loop(), None
+        until = None if timeout is None else loop.time() + timeout
+        look = None if timeout is None else max(timeout, self._client.app.config.request_timeout_seconds)
         try:
-            async with asyncio.timeout(timeout) as limit, self._client.stores.runs.follow(self.key) as changes:
+            async with asyncio.timeout(look) as limit, self._client.stores.runs.follow(self.key) as changes:
                 while True:
                     found = await changes.next()
                     last = self._over(found)
+                    limit.reschedule(until)
                     if last is not None and found.record is not None:
+                        seen = last, found.record
                         await self._paid(changes, found.record)
-                        return last, found.record
+                        limit.reschedule(None)  # nothing may cut short what now ends in order
+                        return seen
         except TimeoutError as error:
             if not limit.expired():
                 raise
+            if seen is not None:
+                return seen
             msg = f"the run of {self.key!r} has no outcome yet, after waiting {timeout:.3g} s"
             raise TimeoutError(msg) from error
 

@@ -1,11 +1,12 @@
-"""Due times as users give them: a delay in seconds, or an aware datetime."""
+"""Times as users give them: a delay in seconds, an aware datetime, how long to wait."""
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta
 
 from tenure.core.errors import MAX_DELAY_SECONDS, InvalidCall
+from tenure.core.given import number
+from tenure.core.given import seconds as seconds_of
 
 
 def due_time(delay: float | timedelta | None, at: datetime | None, now: float) -> float:
@@ -20,8 +21,8 @@ def due_time(delay: float | timedelta | None, at: datetime | None, now: float) -
         return _at(at, now)
     if delay is None:
         return 0.0
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    seconds = seconds_of(delay)
+    if seconds is None:
         msg = f"delay must be a finite number of seconds or a timedelta, got {delay!r}"
         raise InvalidCall(msg, field="delay")
     if seconds < 0:
@@ -45,3 +46,14 @@ def _at(at: object, now: float) -> float:
         msg = f"at={at.isoformat()} is more than ten years away"
         raise InvalidCall(msg, field="at")
     return due if due > now else 0.0
+
+
+def check_timeout(timeout: object) -> float | None:
+    """How long to wait, in seconds; None: for ever. Raises InvalidCall (field ``timeout``)."""
+    if timeout is None:
+        return None
+    seconds = number(timeout)
+    if seconds is None or seconds < 0:
+        msg = f"timeout must be a finite number of seconds >= 0, or None to wait for ever, got {timeout!r}"
+        raise InvalidCall(msg, field="timeout")
+    return seconds

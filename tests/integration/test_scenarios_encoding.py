@@ -230,7 +230,7 @@ async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_co
 
     async with workers.run(app):
         run = await client.submit(echo.call("x" * most), key="k")
-        with pytest.raises(RunFailed, match="too large to be stored"):
+        with pytest.raises(RunFailed, match=r"cannot be stored: .* over the server's limit"):
             await run.result(timeout=10)
         assert await client.status(f"child-0-{'k' * 240}") is None
         letter = await client.dead.get("k")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tenure.core.given import seconds as seconds_of
+
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
 
@@ -143,15 +145,15 @@ class Snooze(Exception):
     """Raised by a body: run me again after ``delay`` (seconds, or a timedelta); no failure is counted."""
 
     def __init__(self, delay: float | timedelta) -> None:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        seconds = seconds_of(delay)
+        if seconds is None or seconds < 0:
             msg = f"Snooze: delay must be a finite number of seconds >= 0 or a timedelta, got {delay!r}"
             raise InvalidCall(msg, field="delay")
         if seconds > MAX_DELAY_SECONDS:
             msg = f"Snooze: delay must be at most ten years, got {seconds!r} seconds"
             raise InvalidCall(msg, field="delay")
         super().__init__(f"snooze for {seconds} s")
-        self.delay = float(seconds)
+        self.delay = seconds
 
 
 class Fail(Exception):

@@ -12,7 +12,13 @@ from tenure.core.records import MAX_PREVIOUS, NULL, Blob, Count, Failure, Holder
 
 Result = Decision | Refused
 
-LOST = Failure(type="WorkerLost", message="the worker that ran the last allowed attempt is gone")
+LOST = Failure(
+    type="WorkerLost",
+    message=(
+        "the worker that ran the last allowed attempt is gone, or was cut off from the server for longer than its session"
+        " lives"
+    ),
+)
 
 
 def decide(did: Did, record: Record, counts: tuple[Count, ...] = ()) -> Decision:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from tenure.core.errors import NewerSchema
+from tenure.core.errors import InvalidCall, NewerSchema
 
 SCHEMA = 2
 """The newest form that is known here. 2 adds hooks and dead letters, which a process that knows 1 would drop, or take for
@@ -259,6 +259,21 @@ class _SchemaOnly(Struct):
 def encode(record: Record) -> bytes:
     """The record's wire form."""
     return _encoder.encode(record)
+
+
+def encode_to_store(record: Record, *, proven: bool) -> bytes:
+    """The wire form of a record that is about to be written; unless it is ``proven``, it is read back first.
+
+    One that cannot be read would ruin its key: nobody could show, end, replace or purge it. Raises InvalidCall.
+    """
+    try:
+        data = _encoder.encode(record)
+        if not proven:
+            _decoder.decode(data)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        msg = f"the record of {record.key!r} could not be read back and is not stored: {error}"
+        raise InvalidCall(msg) from error
+    return data
 
 
 def decode(data: bytes) -> Record:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.given import plain
 
 MAX_KEY_BYTES = 256
 """Longest key, in bytes of UTF-8.
@@ -35,15 +36,21 @@ def check_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
         msg = f"{kind} {name!r}: use 1 to 64 letters, digits, '-' and '_'"
         raise ConfigError(msg)
-    return name
+    return plain(name)
 
 
-def check_priority(priority: str) -> str:
+def check_priority(priority: object) -> str:
     """Return ``priority`` if it is one of high, normal, low; ConfigError otherwise."""
-    if priority not in PRIORITIES:
+    if not isinstance(priority, str) or priority not in PRIORITIES:
         msg = f"priority {priority!r}: use one of {', '.join(PRIORITIES)}"
         raise ConfigError(msg)
-    return priority
+    return plain(priority)
+
+
+def check_key(key: object) -> str:
+    """The key as a plain str, if it may be one. Raises InvalidCall as ``encode_key``."""
+    encode_key(key)
+    return plain(key)  # type: ignore[arg-type]  # only a str can be encoded
 
 
 def encode_key(key: object) -> str:
@@ -55,7 +62,7 @@ def encode_key(key: object) -> str:
     if not isinstance(key, str):
         msg = f"key must be a str, got {type(key).__name__}"
         raise InvalidCall(msg, field="key")
-    return _encode(key)
+    return _encode(plain(key))
 
 
 @lru_cache(maxsize=4096)

@@ -20,10 +20,10 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.clock import Clock
-from tenure.core.commands import Command, Confirm, ExpirePrevious, TakeCounts
+from tenure.core.commands import PROVEN, Command, Confirm, ExpirePrevious, TakeCounts
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
-from tenure.core.records import Count, Record, decode, encode, state_of, ttl_of
+from tenure.core.records import Count, Record, decode, encode, encode_to_store, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -190,7 +190,7 @@ class Runs:
             result = transition(found.record, command, self.clock.now())
             if isinstance(result, Refused):
                 return Declined(result, found, unsure)
-            data = b"" if result.record is None else encode(result.record)
+            data = b"" if result.record is None else encode_to_store(result.record, proven=type(command) in PROVEN)
             revision, repeated = await self._store(key, result.record, data, found.revision, patience)
             if revision:
                 return self._won(Committed(result, revision, data))
@@ -381,7 +381,7 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
 def _record(data: bytes) -> Record:
     try:
         return decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         msg = f"the bucket holds what is no record of Tenure ({error}): {data[:80]!r}"
         raise UnreadableRecord(msg) from error
 

@@ -17,13 +17,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.actors import Actor, has_nan
+from tenure.actors import Actor
 from tenure.context import Context
 from tenure.core.errors import Fail, InvalidCall, Snooze, Stopped
 from tenure.core.records import Failure
+from tenure.payloads import fault
 from tenure.worker.table import Live
 
 _MESSAGE_LIMIT = 4_096
+_NAME_LIMIT = 256
 
 
 class Returned(Struct, frozen=True, tag=True):
@@ -154,8 +156,9 @@ def _encode(value: Any) -> bytes:
     except Exception as error:
         msg = f"the result ({type(value).__name__}) cannot be encoded as JSON: {error}"
         raise _Unencodable(msg) from error
-    if b"null" in data and has_nan(value):
-        msg = "the result holds NaN or an infinity, which JSON has not"
+    why = fault(value, data)
+    if why:
+        msg = f"the result {why}"
         raise _Unencodable(msg)
     return data
 
@@ -174,7 +177,9 @@ def describe(error: BaseException, limit: int) -> Failure:
     text = ""
     with contextlib.suppress(BaseException):
         text = "".join(traceback.format_exception(error))
-    return Failure(type=name, message=_clean(message)[:_MESSAGE_LIMIT], traceback=_clean(text)[-limit:])
+    return Failure(
+        type=_clean(name)[:_NAME_LIMIT], message=_clean(message)[:_MESSAGE_LIMIT], traceback=_clean(text)[-limit:]
+    )
 
 
 def _clean(text: str) -> str:

@@ -60,8 +60,8 @@ class Tail:
 
         try:
             result = await self._stores.runs.commit(context.key, command, at=at, mine=mine, patience=patience)
-        except InvalidCall as error:  # over the server's limit for one message: no attempt can do better
-            failure = Failure(type="InvalidCall", message=f"the outcome is too large to be stored: {error}")
+        except InvalidCall as error:  # over the server's limit for one message, say: no attempt can do better
+            failure = Failure(type="InvalidCall", message=f"the outcome cannot be stored: {error}")
             command = await self._fail(holder, context, failure, patience, final=True)
             result = await self._stores.runs.commit(context.key, command, patience=patience)
         failed = command.failure if isinstance(command, c.FailAttempt) else None
