@@ -128,3 +128,20 @@ def test_hooks_of_hooks_are_stored_with_them() -> None:
     inner = hooks.success[0].task.policy.hooks
     assert inner is not None
     assert inner.success[0].task.actor == "third"
+
+
+def test_hooks_nested_deeper_than_a_record_can_be_read_are_refused() -> None:
+    """Each hook holds its own hooks: a chain of them is nested in the record of the first."""
+    fresh = App("hooks")
+
+    @fresh.actor
+    async def link() -> None: ...
+
+    def chained(length: int) -> None:
+        last = link
+        for number in range(length):
+            last = fresh.actor(name=f"{length}-{number}", on_success=last)(link.function)
+
+    chained(20)
+    with pytest.raises(ConfigError, match=r"actor 250-\d+: its hooks are nested too deep"):
+        chained(250)
