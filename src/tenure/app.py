@@ -15,10 +15,12 @@ from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context
 from tenure.core.errors import ConfigError
+from tenure.core.given import whole
 from tenure.core.records import Overlap
-from tenure.core.subjects import Names
+from tenure.core.subjects import Names, check_name
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
+from tenure.nats.options import check_options
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -62,8 +64,12 @@ class App:
 
     def __init__(self, namespace: str, *, config: Config | None = None) -> None:
         self.names = Names(namespace)
-        self.namespace = namespace
-        self.config = config or Config()
+        self.namespace = self.names.namespace
+        given: object = config
+        if given is not None and not isinstance(given, Config):
+            msg = f"app {namespace}: config must be a tenure.Config, e.g. Config(drain_seconds=60), or None, got {config!r}"
+            raise ConfigError(msg)
+        self.config = Config() if config is None else config
         self.actors: dict[str, Actor[..., ..., Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -131,7 +137,7 @@ class App:
 
         def register(function: Callable[..., Any]) -> Actor[..., ..., Any, Any]:
             check_function(function)
-            chosen = str(name or getattr(function, "__name__", ""))
+            chosen = check_name("actor", getattr(function, "__name__", "") if name is None else name)
             if chosen in self.actors:
                 msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
                 raise ConfigError(msg)
@@ -157,7 +163,7 @@ class App:
         ``url``: default ``$TENURE_NATS_URL``, else ``nats://127.0.0.1:4222``; several separated by commas. ``options``
         go to nats-py (``tls``, ``user_credentials``, ``token``, ...).
         """
-        return Client(self, _checked(url), options)
+        return Client(self, _checked(url), check_options("connect", options))
 
     def worker(
         self, url: str | None = None, *, queues: Iterable[str] | None = None, concurrency: int = 100, **options: Any
@@ -171,12 +177,18 @@ class App:
         if isinstance(queues, str):
             msg = f"queues must be a list of names, got {queues!r}: write [{queues!r}]"
             raise ConfigError(msg)
-        chosen = (
-            sorted({actor.task.queue for actor in self.actors.values()} or {"default"})
-            if queues is None
-            else list(queues)
-        )
-        return Worker(self, _checked(url), queues=chosen, concurrency=concurrency, options=options)
+        slots = whole(concurrency)
+        if slots is None or slots < 1:
+            msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
+            raise ConfigError(msg)
+        try:
+            chosen = sorted(
+                {actor.task.queue for actor in self.actors.values()} or {"default"} if queues is None else queues
+            )
+        except TypeError as error:
+            raise ConfigError(f"queues must be a list of names, got {queues!r}") from error
+        options = check_options("worker", options, "queues", "concurrency")
+        return Worker(self, _checked(url), queues=chosen, concurrency=slots, options=options)
 
     def supervisor(self, url: str | None = None, **options: Any) -> Supervisor:
         """A supervisor, to be used as ``async with app.supervisor() as supervisor: await supervisor.run()``.
@@ -185,7 +197,7 @@ class App:
         """
         from tenure.supervisor import Supervisor
 
-        return Supervisor(self, _checked(url), options=options)
+        return Supervisor(self, _checked(url), options=check_options("supervisor", options))
 
 
 def _checked(url: object) -> str:

@@ -74,16 +74,55 @@ async def test_a_result_that_is_not_there_in_time_says_whose(app: App, client: C
         await run.result(timeout=0.05)
 
 
+async def test_what_is_there_is_returned_however_short_the_wait(app: App, client: Client, workers: Workers) -> None:
+    """A ``timeout`` bounds the wait for the outcome, not the look at it; and what is not there is not waited for."""
+
+    @app.actor
+    async def quick() -> int:
+        return 7
+
+    async with workers.run(app):
+        run = await client.submit(quick.call(), key="k")
+        assert await run.result(timeout=5) == 7
+    for timeout in (0, 0.0, 1e-6):
+        assert await run.result(timeout=timeout) == 7
+        assert await run.result(timeout=timeout, follow=True) == 7
+        assert (await run.wait(timeout=timeout)).phase == "succeeded"
+    idle = await client.submit(quick.call(), key="idle")
+    for timeout in (0, 1e-6):
+        with pytest.raises(TimeoutError, match="'idle' has no outcome yet"):
+            await idle.result(timeout=timeout)
+
+
 @pytest.mark.parametrize(
-    ("options", "words"), [({"url": 5}, "url must be a str"), ({"queues": "default"}, "list of names")]
+    ("options", "words"),
+    [
+        ({"url": 5}, "url must be a str"),
+        ({"queues": "default"}, "list of names"),
+        ({"queues": 5}, "queues must be a list of names"),
+        ({"queues": [5]}, "queue 5"),
+        ({"concurrency": True}, "concurrency"),
+        ({"concurrency": "5"}, "concurrency"),
+        ({"nosuch": 5}, "no option 'nosuch'"),
+        ({"error_cb": print}, "option 'error_cb' is Tenure's own"),
+    ],
 )
 def test_a_worker_option_of_another_type_is_named(app: App, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         app.worker(**options)
 
 
+@pytest.mark.parametrize("option", ["bogus", "servers", "name"])
+def test_a_connection_option_that_nobody_knows_is_refused_at_once(app: App, option: str) -> None:
+    doors: tuple[Any, ...] = (app.connect, app.worker, app.supervisor)
+    for door in doors:
+        with pytest.raises(ConfigError, match=f"option '{option}'"):
+            door(**{option: 1})
+        door("nats://127.0.0.1:1", user="a", password="b")  # noqa: S106  (of no server)
+
+
 def test_snooze_takes_what_delay_takes_and_names_what_it_does_not() -> None:
     assert Snooze(timedelta(minutes=1)).delay == Snooze(60).delay
-    for delay in ("5", -1, float("nan"), None):
+    for delay in ("5", -1, float("nan"), None, True, 10**400):
         with pytest.raises(InvalidCall, match="Snooze: delay must be"):
             Snooze(delay)  # type: ignore[arg-type]  # the point of the test
