@@ -26,6 +26,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
+from tenure.nats.options import wants_tls
 from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
 
@@ -106,10 +107,12 @@ class Connection:
         refuses the credentials.
         """
         self = cls(config)
+        servers = [part.strip() for part in url.split(",")]
+        self._nc.must_encrypt = wants_tls(servers, options)
         try:
             async with asyncio.timeout(config.connect_timeout_seconds):
                 await self._nc.connect(
-                    servers=[part.strip() for part in url.split(",")],
+                    servers=servers,
                     name=name,
                     error_cb=self._note_error,
                     disconnected_cb=self._disconnected,
@@ -127,12 +130,14 @@ class Connection:
             raise self._explain(url, error) from error
         except (ValueError, TypeError) as error:
             await self._abandon()
-            msg = f"cannot use the NATS URL {url!r}: {error}"
+            given = f" with {', '.join(options)}" if options else ""
+            msg = f"cannot use the NATS URL {url!r}{given}: {error}"
             raise ConfigError(msg) from error
         except BaseException:  # whoever called has gone away
             await self._abandon()
             raise
         self._connected.set()
+        self._nc.was_connected = True
         try:
             self._inbox = self._nc.new_inbox()
             answers = await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
@@ -202,6 +207,11 @@ class Connection:
     def is_connected(self) -> bool:
         """Whether a server is connected right now, and requests are sent."""
         return self._connected.is_set() and bool(self._nc.is_connected)
+
+    @property
+    def last_error(self) -> str:
+        """What the last try to connect met, for people; empty if none has failed."""
+        return self._last_error
 
     @property
     def raw(self) -> NatsClient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nats.aio.client import Client as NatsClient
@@ -25,3 +25,9 @@ def check_options(door: str, options: Mapping[str, Any], *others: str) -> dict[s
         if name not in _KNOWN:
             raise ConfigError(f"{door} has no option {name!r}; it takes {', '.join(('url', *others, *_KNOWN))}")
     return dict(options)
+
+
+def wants_tls(servers: Iterable[str], options: Mapping[str, Any]) -> bool:
+    """Whether whoever connects so must not talk in the clear."""
+    asked = any(options.get(name) for name in ("tls", "tls_hostname", "tls_handshake_first"))
+    return asked or any(server.startswith("tls://") for server in servers)

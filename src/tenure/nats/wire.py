@@ -17,9 +17,12 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import nats.errors
 from nats.aio.client import Client as NatsClient
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
+
+from tenure.core.errors import ConfigError
 
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
@@ -29,12 +32,29 @@ _PIECE = 65_536
 """What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
 
 
-def make_client() -> NatsClient:
-    """A client that is not connected: the quick one where nats-py's version is known, else nats-py's own."""
-    return QuickClient() if importlib.metadata.version("nats-py").startswith(TESTED) else NatsClient()
+def make_client() -> WaryClient:
+    """A client that is not connected: the quick one where nats-py's version is known, else nearly nats-py's own."""
+    return QuickClient() if importlib.metadata.version("nats-py").startswith(TESTED) else WaryClient()
 
 
-class QuickClient(NatsClient):
+class WaryClient(NatsClient):
+    """A nats-py client that takes the wish for TLS for what it is: nats-py's own goes on without, where none is offered."""
+
+    must_encrypt = was_connected = False
+
+    def _connect_command(self) -> bytes:
+        """As nats-py's, which makes it when it has encrypted the connection or never will; nothing was sent before."""
+        scheme = self._current_server.uri.scheme if self._current_server is not None else ""
+        encrypted = self._server_info.get("tls_required") or self.options["tls_handshake_first"]
+        if self.must_encrypt and scheme != "wss" and (scheme == "ws" or not encrypted):
+            text = (
+                "the server does not offer TLS, which was asked for (by tls:// or a tls option): nothing was sent to it"
+            )
+            raise nats.errors.Error(text) if self.was_connected else ConfigError(text)
+        return super()._connect_command()
+
+
+class QuickClient(WaryClient):
     """A nats-py client that writes and reads with less ado. To be made in the loop that it is used in."""
 
     def __init__(self) -> None:
