@@ -65,7 +65,7 @@ class Lease:
         self._session = Session(
             id=clock.new_id(),
             kind=kind,
-            host=socket.gethostname(),
+            host=socket.gethostname().encode("utf-8", "replace").decode(),  # the system gives any bytes
             pid=os.getpid(),
             ttl=ttl,
             started_at=clock.now(),

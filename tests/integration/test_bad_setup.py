@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tenure import App, Config, ConfigError, Retry, TenureError, Unavailable
 from tenure.nats.binary import find_binary
@@ -38,6 +41,19 @@ def test_a_bad_namespace_is_named(namespace: Any):
         ({"patience_seconds": float("inf")}, "patience_seconds"),
         ({"drain_seconds": float("nan")}, "drain_seconds"),
         ({"replicas": 0}, "replicas"),
+        ({"replicas": 2.5}, "replicas must be a whole number"),
+        ({"replicas": True}, "replicas"),
+        ({"replicas": "3"}, "replicas"),
+        ({"replicas": 7}, "replicas must be at most 5"),
+        ({"storage": "disk"}, "storage must be file or memory, got 'disk'"),
+        ({"storage": None}, "storage"),
+        ({"session_ttl_seconds": True}, "session_ttl_seconds"),
+        ({"session_ttl_seconds": 0.1}, "session_ttl_seconds must be at least 0.4"),
+        ({"session_ttl_seconds": 10**400}, "session_ttl_seconds"),
+        ({"sweep_seconds": None}, "sweep_seconds"),
+        ({"repairs_at_once": 2.5}, "repairs_at_once must be a whole number"),
+        ({"stuck_limit": False}, "stuck_limit"),
+        ({"blob_limit_bytes": 1e9}, "blob_limit_bytes must be a whole number"),
         ({"ack_wait_seconds": 2.0, "request_timeout_seconds": 2.0}, "ack_wait_seconds.*request_timeout_seconds"),
         ({"idle_heartbeat_seconds": 40.0}, "pull_expires_seconds.*idle_heartbeat_seconds"),
         ({"wake_limit_bytes": 1_000_000}, "wake_limit_bytes.*inline_limit_bytes"),
@@ -50,6 +66,42 @@ def test_numbers_that_cannot_work_are_named(settings: dict[str, Any], words: str
     """One place asserts the whole timing chain."""
     with pytest.raises(ConfigError, match=words):
         Config(**settings)
+
+
+def test_help_explains_each_setting():
+    """`help(tenure.Config)` shows the docstring of the class, not those of its fields."""
+    text = Config.__doc__ or ""
+    explained = dict(re.findall(r"^ *``(\w+)`` \((.*?)\): \S", text, re.MULTILINE))
+    assert explained == {
+        name: f"{value:g}" if type(value) is float else str(value) for name, value in asdict(Config()).items()
+    }
+
+
+class Seconds(float):
+    """As a library of units or of numbers makes them."""
+
+
+async def test_a_setting_of_a_class_of_its_own_is_stored_plain(
+    app: App, nats_server: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It goes into the entry of each session; so does the name of the machine, which may be any bytes."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "odd\udcff")
+    app.config = replace(FAST, session_ttl_seconds=Seconds(3.0), stuck_limit=Whole.THREE)
+    assert [type(app.config.session_ttl_seconds), type(app.config.stuck_limit)] == [float, int]
+    async with app.connect(nats_server) as client, app.worker(nats_server) as worker:
+        seen = await client.stores.sessions.read(worker.lease.id)
+        assert seen is not None
+        assert seen.session.ttl == 3.0
+
+
+class Whole(IntEnum):
+    THREE = 3
+
+
+@pytest.mark.parametrize("config", [5, {}, 0, "", Config, {"drain_seconds": 5}])
+def test_what_is_no_config_is_refused_by_the_app(config: Any):
+    with pytest.raises(ConfigError, match=r"app n: config must be a tenure\.Config"):
+        App("n", config=config)
 
 
 @pytest.mark.parametrize(
