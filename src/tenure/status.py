@@ -44,8 +44,8 @@ class Cancelled(Struct, frozen=True, kw_only=True):
     """What a cancel found and did.
 
     ``cancelled``: it was waiting and will never run. ``stopping``: its body is told to stop and it will end
-    ``cancelled``. ``finished``: the run had ended or was superseded. ``not_found``: there is no such key; nothing was
-    stored.
+    ``cancelled``. ``finished``: the run had ended or was superseded, or the key never had a run of that id.
+    ``not_found``: there is no such key; nothing was stored.
     """
 
     outcome: Literal["cancelled", "stopping", "finished", "not_found"]

@@ -148,6 +148,7 @@ def test_an_exhausted_takeover_writes_failed_and_starts_no_body() -> None:
     assert after.record.last is not None
     assert after.record.last.failure is not None
     assert after.record.last.failure.type == "WorkerLost"
+    assert "gone, or was cut off" in after.record.last.failure.message
 
 
 def test_an_exhausted_takeover_of_a_perpetual_key_keeps_its_chain() -> None:
