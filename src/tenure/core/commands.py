@@ -190,4 +190,5 @@ Command = (
 
 PROVEN: frozenset[type[Command]] = frozenset({Submit, Replace, Claim, Succeed})
 """Commands whose records hold only what was read back before: an actor's task when it was registered, arguments and results
-when they were encoded. Every task needs these; to read their records back too would cost about 1 % of its CPU time (3 x 1.4 us of 390)."""
+when they were encoded. Every task needs these; to read their records back too would cost about 1 % of its CPU time (3 times
+1.4 us of 390)."""

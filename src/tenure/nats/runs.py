@@ -65,10 +65,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Declined(msgspec.Struct, frozen=True):
-    """The core refused; ``found`` is what it refused on, ``unsure``.
-
-    An earlier write of this command had no known fate.
-    """
+    """The core refused on ``found``; ``unsure``: an earlier write of this command had no known fate."""
 
     refused: Refused
     found: Found
