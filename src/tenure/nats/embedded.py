@@ -7,10 +7,8 @@ included one. (Command line flags cannot do this: ``-sd`` beside a configured st
 Ports are chosen by the server itself and read from the file that it writes once it accepts connections, so two
 servers never race for one. JetStream is recovered before that moment.
 
-The server never outlives its parent on Linux: the kernel kills it (``PR_SET_PDEATHSIG``). That signal follows the
-*thread* that forked, so every server is forked by one thread that lives as long as the process. A ``preexec_fn`` could
-deadlock beside other threads; a few lines of Python that call ``prctl`` and then become the server cannot. Elsewhere an
-interpreter that exits ends its servers, but one that is killed leaves them.
+The server never outlives its parent on Linux (see ``spawn``). Elsewhere an interpreter that exits ends its servers, but
+one that is killed leaves them: the store's lock (see ``store``) keeps a second server from joining such an orphan.
 
 It runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, which then decides.
 
@@ -20,92 +18,37 @@ This module owns processes and temporary folders. It never speaks more NATS than
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import queue
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Self, TypeAlias
+from typing import Self, TypeAlias
 from urllib.parse import urlsplit
 
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.nats.binary import find_binary, find_config
+from tenure.nats.spawn import Echo, spawn
+from tenure.nats.store import hold, made
 
 START_TIMEOUT_SECONDS = 30.0
 """An empty store is ready in a tenth of a second; a large one is recovered first."""
 
 _POLL_SECONDS = 0.004
+_QUIET_SECONDS = 1.0
+"""A start that takes longer is worth watching: what an echoing server has logged is shown from then on."""
 _LOG_LINES = 12
 _ANY_FREE_PORT = -1
 _EXIT_STOPPED, _EXIT_DIED = 0, 3
 
 StrPath: TypeAlias = str | os.PathLike[str]
-
-
-# -- a child that ends with its parent -------------------------------------------------------------------------------
-
-# 1 is PR_SET_PDEATHSIG. A parent that died before prctl was called sends nothing any more: hence the second look.
-_BECOME_SERVER = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-if os.getppid() != int(sys.argv[1]):
-    os._exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-class _Forker:
-    """One thread, as long-lived as the process, that starts every server."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
-        self._jobs = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="tenure-embedded-server", daemon=True).start()
-
-    def run(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Call ``start`` in the thread and return what it returns, or raise what it raises."""
-        answer: Future[subprocess.Popen[bytes]] = Future()
-        self._jobs.put((start, answer))
-        return answer.result()
-
-    def _serve(self) -> None:
-        while True:
-            start, answer = self._jobs.get()
-            try:
-                answer.set_result(start())
-            except BaseException as error:  # noqa: BLE001 - it is raised in the thread that asked
-                answer.set_exception(error)
-            del start, answer  # an idle thread must not keep a finished server's objects alive
-
-
-@functools.cache
-def _forker_of(_pid: int) -> _Forker:
-    # By process id: a forked child inherits this cache, but not the thread.
-    return _Forker()
-
-
-def _spawn(command: list[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - a binary that find_binary has checked
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-
-    if sys.platform != "linux" or not sys.executable:
-        return start()
-    command = [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), *command]
-    return _forker_of(os.getpid()).run(start)
 
 
 def _abandon(owner_pid: int, process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -127,7 +70,7 @@ class EmbeddedServer:
     config: configuration to start from; None is Tenure's own ``nats.conf``. Another one must keep its ``store_dir`` at
     the top level or have none.
     log_file: where its log is appended; None keeps it in a temporary folder until ``stop``.
-    echo: let it log to this process's stderr instead.
+    echo: let it log to this process's stderr instead; of a start that fails at once, the error holds its last words.
 
     Methods block (``start`` for about 0.1 s) and are for one thread at a time; from a coroutine call them through
     ``asyncio.to_thread``.
@@ -147,7 +90,8 @@ class EmbeddedServer:
         self._asked = (port, http_port)
         self._config = None if config is None else Path(config).expanduser().resolve()
         self._log_file = None if log_file is None else Path(log_file).expanduser().resolve()
-        self._echo = echo
+        self._echoes = echo
+        self._echo: Echo | None = None
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._abandoned: weakref.finalize[..., EmbeddedServer] | None = None
@@ -197,15 +141,17 @@ class EmbeddedServer:
 
         After ``kill`` it comes back with the same port and store. ``timeout`` is in seconds.
 
-        Raises ConfigError, with the last lines of its log, when the server ends by itself or no usable binary is found
-        (someone must change something), and Unavailable when it is not ready in time; then nothing is left running.
+        Raises ConfigError (someone must change something) when the store is in use or cannot be used, when no usable
+        binary is found, or, with the last lines of its log, when the server ends by itself; Unavailable when it is not
+        ready in time. Then nothing is left running.
         """
         if self.running:
             return
         self._end(signal.SIGKILL, timeout=None)  # forget one that ended by itself
         binary, deadline = find_binary(), time.monotonic() + timeout
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tenure-nats-"))
+            with made("a temporary folder"):
+                self._folder = Path(tempfile.mkdtemp(prefix="tenure-nats-"))
         again = self._urls is not None
         try:
             while not self._attempt(binary, deadline, may_wait_for_port=again):
@@ -257,13 +203,19 @@ class EmbeddedServer:
         itself: the port is then busy until the client gives up.
         """
         config, log = self._write_config(), self._log_path()
-        log_start = log.stat().st_size if log.exists() else 0
         with contextlib.ExitStack() as files:
-            output = None if self._echo else files.enter_context(log.open("ab"))
-            self._process = process = _spawn([str(binary), "-c", str(config)], output)
+            lock = files.enter_context(hold(self._store_path()))
+            echo = self._echo = Echo(_LOG_LINES) if self._echoes else None
+            with made(f"the log {log}"):
+                output = files.enter_context(log.open("ab") if echo is None else echo.writing)
+            log_start = output.tell() if echo is None else 0
+            self._process = process = spawn([str(binary), "-c", str(config)], output, keep=lock)
         self._abandoned = weakref.finalize(self, _abandon, os.getpid(), process, config.parent)
+        quiet = time.monotonic() + _QUIET_SECONDS
         while process.poll() is None:
             ports = _read_ports(config.parent, process.pid)
+            if echo is not None and (ports is not None or time.monotonic() > quiet):
+                echo.let_through()
             if ports is not None:
                 _require_jetstream(ports[0], deadline)
                 self._urls = ports
@@ -277,10 +229,12 @@ class EmbeddedServer:
             return False
         raise ConfigError(f"nats-server ended with exit code {process.returncode} while starting.{tail}")
 
+    def _store_path(self) -> Path:
+        assert self._folder is not None  # noqa: S101 - start() made it
+        return self._store or self._folder / "store"
+
     def _write_config(self) -> Path:
         assert self._folder is not None  # noqa: S101 - start() made it
-        store = self._store or self._folder / "store"
-        store.mkdir(parents=True, exist_ok=True)
         for stale in self._folder.glob("*.ports"):
             stale.unlink()
         port, http_port = self._asked
@@ -288,7 +242,11 @@ class EmbeddedServer:
             port, http_port = (urlsplit(url).port if url else None for url in self._urls)
         # An include path is always taken as relative to the including file.
         base = os.path.relpath(self._config or find_config(), self._folder.resolve())
-        lines = [f"include {_quoted(base)}", f"store_dir: {_quoted(store)}", f"ports_file_dir: {_quoted(self._folder)}"]
+        lines = [
+            f"include {_quoted(base)}",
+            f"store_dir: {_quoted(self._store_path())}",
+            f"ports_file_dir: {_quoted(self._folder)}",
+        ]
         if port is not None:
             lines.append(f'listen: "127.0.0.1:{port or _ANY_FREE_PORT}"')
         if http_port is not None:
@@ -302,9 +260,8 @@ class EmbeddedServer:
         return self._log_file or self._folder / "nats-server.log"
 
     def _log_tail(self, start: int) -> str:
-        if self._echo:
-            return ""
-        text = self._log_path().read_bytes()[start:].decode("utf-8", "replace").rstrip()
+        log = self._log_path().read_bytes()[start:] if self._echo is None else self._echo.last_words()
+        text = log.decode("utf-8", "replace").rstrip()
         return " Its last words:\n" + "\n".join(text.splitlines()[-_LOG_LINES:]) if text else " It logged nothing."
 
     def _end(self, how: signal.Signals, *, timeout: float | None) -> None:
