@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import time
 
 import psutil
 import pytest
@@ -113,14 +114,15 @@ async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(ow
     ],
     ids=["thread", "every helper thread", "task"],
 )
+@pytest.mark.parametrize("beside", [[], ["--with-supervisor"]], ids=["alone", "with a supervisor"])
 async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
-    own: Cli, actor: str, arguments: list[str], sign: str, code: Exit
+    own: Cli, actor: str, arguments: list[str], sign: str, code: Exit, beside: list[str]
 ) -> None:
     """A thread cannot be stopped and a task may swallow its cancellation.
 
     The run is given up, and so is what keeps it; the exit code says so.
     """
-    with own.worker() as worker:
+    with own.worker(*beside) as worker:
         own("submit", "tasks:app", actor, "--key", "k", *arguments)
         await wait_until((own.folder / sign).exists, description="the body runs")
         worker.process.send_signal(signal.SIGTERM)
@@ -170,9 +172,12 @@ async def test_a_third_signal_ends_a_worker_at_once(own: Cli) -> None:
         assert await asyncio.to_thread(worker.process.wait, 1) == Exit.INTERRUPTED
 
 
-async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says_so(own: Cli) -> None:
-    """The server dies, then SIGTERM: trust ends with the ttl (2 s), what runs is cancelled; nothing can be handed back."""
+@pytest.mark.parametrize("seconds", [2, 5], ids=["given", "default"])
+async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says_so(own: Cli, seconds: int) -> None:
+    """The server dies, then SIGTERM: trust ends with the ttl, what runs is cancelled; nothing can be handed back."""
     log = own.folder / "stderr.log"
+    if seconds == 5:
+        own.module.write_text(own.module.read_text().replace("session_ttl_seconds=2.0, ", ""))
     with EmbeddedServer() as server:
         own.url = server.url
         with own.worker(DRAIN="60") as worker:
@@ -181,7 +186,29 @@ async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says
             server.kill()
             worker.process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.process.wait, 15) == Exit.UNAVAILABLE
-    assert "the server was not reached while draining" in log.read_text()
+    assert (
+        f"the server was not reached while draining: what had not ended is run elsewhere once {seconds} s"
+        in log.read_text()
+    )
+
+
+async def test_a_second_signal_without_a_server_ends_a_worker_and_its_supervisor_in_time(own: Cli) -> None:
+    """Both close a session that nobody can store: at the same time, for together they would take longer than is allowed."""
+    log = own.folder / "stderr.log"
+    source = own.module.read_text()
+    own.module.write_text(source.replace("grace=0.2", "grace=30.0").replace("session_ttl_seconds=2.0, ", ""))
+    with EmbeddedServer() as server:
+        own.url = server.url
+        with own.worker("--with-supervisor", DRAIN="60") as worker:
+            own("submit", "tasks:app", "stuck", "--arg", "seconds=30")
+            await wait_until((own.folder / "stuck-body").exists, description="the body runs")
+            server.kill()
+            worker.process.send_signal(signal.SIGTERM)
+            await wait_until(lambda: "drain.started" in log.read_text(), description="it drains")
+            worker.process.send_signal(signal.SIGTERM)
+            told_at = time.monotonic()
+            assert await asyncio.to_thread(worker.process.wait, 15) == Exit.UNAVAILABLE
+            assert time.monotonic() - told_at < 8.0  # 2 s for the body, 4 s for both sessions, and some
 
 
 async def test_a_worker_that_finds_no_server_at_its_start_is_exit_code_3(own: Cli) -> None:

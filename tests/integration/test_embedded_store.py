@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from tenure.core.errors import ConfigError
 from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.store import hold
 
 PARENT = """
 import sys
@@ -54,17 +56,15 @@ def test_a_store_in_use_is_refused_and_free_again_once_its_server_has_ended(tmp_
         assert first.running
         first.restart()
         first.kill()
-        with EmbeddedServer(store):
-            with pytest.raises(ConfigError, match="in use"):
-                first.start()
+        with EmbeddedServer(store), pytest.raises(ConfigError, match="in use"):
+            first.start()
         first.start()
 
 
 def test_a_store_is_the_same_by_whatever_path(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "store")
-    with EmbeddedServer(tmp_path / "store"):
-        with pytest.raises(ConfigError, match="in use"):
-            EmbeddedServer(tmp_path / "link").start()
+    with EmbeddedServer(tmp_path / "store"), pytest.raises(ConfigError, match="in use"):
+        EmbeddedServer(tmp_path / "link").start()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
@@ -74,6 +74,17 @@ def test_a_killed_parent_leaves_its_store_to_the_next_at_once(tmp_path: Path) ->
         parent.wait(5)
         with EmbeddedServer(tmp_path / "store") as next_one:
             assert next_one.running
+
+
+def test_a_server_that_is_just_being_ended_is_waited_for(tmp_path: Path) -> None:
+    """As after a kill -9 of its parent: the kernel ends it a moment later."""
+    with contextlib.ExitStack() as dying:
+        dying.enter_context(hold(tmp_path))
+        timer = threading.Timer(0.3, dying.close)
+        timer.start()
+        with EmbeddedServer(tmp_path) as next_one:
+            assert next_one.running
+        timer.join()
 
 
 def test_an_orphaned_server_is_not_joined_by_a_second(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tenure.cli import supervisor, worker
+from tenure.cli.worker import READY
 from tenure.core.errors import TenureError
 
 _START_SECONDS = 30.0
@@ -71,7 +71,7 @@ class Child:
                 while line := await output.readline():
                     with contextlib.suppress(msgspec.DecodeError):
                         said = msgspec.json.decode(line, type=Ready)
-                        if said.event in {worker.READY, supervisor.READY}:
+                        if said.event in READY.values():
                             self._draining = asyncio.create_task(_drain(output))
                             return said
         words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if self._log else []

@@ -24,10 +24,7 @@ def demo(
         bool, typer.Option("--keep", help="Keep the store and the workers' logs.", show_default=False)
     ] = False,
 ) -> int:
-    """Extract real documents on two workers, replace and cancel in mid-run.
-
-    And prove that no stale copy wrote anything.
-    """
+    """Extract real documents, kill and freeze workers, replace and cancel in mid-run; prove that no stale copy wrote anything."""
     if not Path("actors/documents.py").is_file():
         raise ConfigError(
             "the demonstration runs the project's own actors: start it in the root of a checkout of Tenure"

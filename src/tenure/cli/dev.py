@@ -19,9 +19,8 @@ import typer
 from tenure.cli import options as o
 from tenure.cli.children import Child
 from tenure.cli.parsing import load_app
-from tenure.cli.problems import Exit
+from tenure.cli.problems import Exit, ports_explained
 from tenure.cli.worker import stopped_by_signals
-from tenure.core.errors import ConfigError
 from tenure.loops import run_loop
 from tenure.nats.embedded import EmbeddedServer
 
@@ -61,14 +60,8 @@ def dev(
 @contextlib.contextmanager
 def _server(store: Path | None, port: int) -> Iterator[EmbeddedServer]:
     server = EmbeddedServer(store, port=port)
-    try:
+    with ports_explained("set TENURE_NATS_URL to use the server there, "):
         server.start()
-    except ConfigError as error:
-        if "address already in use" not in str(error):
-            raise
-        raise ConfigError(
-            f"port {port} is taken: set TENURE_NATS_URL to use the server there, or give another --port"
-        ) from error
     try:
         yield server
     finally:

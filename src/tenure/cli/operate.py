@@ -11,7 +11,7 @@ import typer
 from tenure.app import App, default_url
 from tenure.cli import options as o
 from tenure.cli.output import print_json, print_table
-from tenure.cli.problems import Exit
+from tenure.cli.problems import Exit, ports_explained
 from tenure.clock import SYSTEM
 from tenure.core.errors import ConfigError
 from tenure.loops import run_loop
@@ -29,13 +29,11 @@ def server(
         typer.Option("--port", min=0, max=65_535, help="0: a free one. Default 4222.", show_default=False),
     ] = None,
 ) -> int:
-    """Run a nats-server with JetStream in the foreground ($TENURE_NATS_SERVER.
-
-    Else the installed wheel's, else PATH).
-    """
+    """Run a nats-server with JetStream in the foreground: $TENURE_NATS_SERVER, else the installed wheel's, else PATH's."""
     from tenure.nats.embedded import serve_foreground
 
-    return serve_foreground(store, port, report=lambda text: print(text, flush=True))
+    with ports_explained():
+        return serve_foreground(store, port, report=lambda text: print(text, flush=True))
 
 
 def setup(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from tenure.core.errors import (
@@ -57,6 +62,35 @@ def explain(error: BaseException) -> tuple[Exit, str]:
         if isinstance(error, kinds):
             return code, str(error) or type(error).__name__
     return Exit.FAILED, f"unexpected {type(error).__name__}: {error} (set TENURE_DEBUG=1 to see where)"
+
+
+def tell(error: BaseException) -> Exit:
+    """Say on standard error what went wrong, with $TENURE_DEBUG where as well; the exit code."""
+    if os.environ.get("TENURE_DEBUG"):
+        traceback.print_exception(error)
+    code, text = explain(error)
+    complain(text)
+    return code
+
+
+def usage(text: str) -> str:
+    """What is wrong with a command line, without the words of the library that read it."""
+    text = re.sub(r"\b(?:Value|Assertion) error, ", "", text)
+    text = re.sub(r", unable to parse .*", "", text)
+    text = re.sub(r"\bUnable to parse .*", "too large a number", text)
+    return re.sub(r"\bInput should be\b", "must be", text) or "say what to do: `tenure --help` lists the commands"
+
+
+@contextmanager
+def ports_explained(also: str = "") -> Iterator[None]:
+    """A server's own words for a port that is taken become a sentence."""
+    try:
+        yield
+    except ConfigError as error:
+        taken = re.search(r"listen tcp \S*:(\d+): bind: address already in use", str(error))
+        if taken is None:
+            raise
+        raise ConfigError(f"port {taken[1]} is taken: {also}give another --port, or end what listens there") from error
 
 
 def complain(text: str) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -17,12 +17,12 @@ from tenure.cli.demo import demo
 from tenure.cli.dev import dev
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
-from tenure.cli.problems import Exit, complain, explain
+from tenure.cli.problems import Exit, complain, tell, usage
 from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import cancel, replace, result, submit
 from tenure.cli.worker import worker
 
-_USAGE = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for a wrong command line; it lives in click or, since typer brings its own, in typer."""
 _EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configuration, 3 unavailable: try again."
 _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
@@ -84,13 +84,9 @@ def run(arguments: list[str]) -> int:
         return Exit.OK
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
-    except Exception as error:
-        if os.environ.get("TENURE_DEBUG"):
-            raise
-        if isinstance(error, _USAGE):
-            complain(error.format_message() or "say what to do: `tenure --help` lists the commands")  # type: ignore[attr-defined]  # a ClickException
-            return Exit.USAGE
-        kind, text = explain(error)
-        complain(text)
-        return kind
+    except _USAGE as error:
+        complain(usage(error.format_message()))
+        return Exit.USAGE
+    except Exception as error:  # noqa: BLE001  (whatever it is becomes a sentence and an exit code)
+        return tell(error)
     return code if isinstance(code, int) else Exit.OK

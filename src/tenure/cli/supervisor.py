@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from tenure import telemetry
 from tenure.cli import options as o
-from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app
 from tenure.cli.problems import Exit
-from tenure.cli.worker import health, stop_at_end_of_stdin, stopped_by_signals
+from tenure.cli.worker import announced, health, stop_at_end_of_stdin, stopped_by_signals
 from tenure.loops import run_loop, settle_collector
-from tenure.supervisor import Supervisor
-
-READY = "supervisor.ready"
-_LOOK_SECONDS = 0.02
 
 
 def supervisor(
@@ -45,23 +39,9 @@ def supervisor(
         ):
             if stop_with_stdin:
                 stop_at_end_of_stdin(made.stop)
-            async with made:
-                announcing = asyncio.create_task(_announce(made, at, as_json=log_json))
-                try:
-                    await made.run()
-                finally:
-                    announcing.cancel()
+            said = {"namespace": made.app.namespace, "pid": os.getpid(), "metrics": at}
+            async with made, announced("supervisor", lambda: made.why_not_ready, said, as_json=log_json):
+                await made.run()
         return Exit.OK
 
     return run_loop(main())
-
-
-async def _announce(made: Supervisor, address: str | None, *, as_json: bool) -> None:
-    while made.why_not_ready:  # noqa: ASYNC110  (what it says depends on clocks as well: there is no event to wait for)
-        await asyncio.sleep(_LOOK_SECONDS)
-    if as_json:
-        said = {"namespace": made.app.namespace, "pid": os.getpid(), "metrics": address}
-        print_json({"event": READY} | said)
-    else:
-        metrics = f", metrics at {address}/metrics" if address else ""
-        print(f"tenure supervisor ready: namespace {made.app.namespace}, pid {os.getpid()}{metrics}", flush=True)

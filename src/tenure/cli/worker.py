@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from msgspec import Struct
@@ -26,8 +26,8 @@ from tenure.app import App
 from tenure.cli import options as o
 from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app
-from tenure.cli.problems import Exit, complain, explain
-from tenure.loops import run_loop, settle_collector
+from tenure.cli.problems import Exit, complain, tell
+from tenure.loops import in_own_thread, run_loop, settle_collector
 from tenure.supervisor.beside import Beside
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from tenure.worker import Worker
 
-READY = "worker.ready"
+READY = {"worker": "worker.ready", "supervisor": "supervisor.ready"}
+"""What each says, as JSON, once it is ready."""
 _THREADS = "tenure-body-helper"
 _LEAVE_SECONDS = 1.0
 _LOOK_SECONDS = 0.02
@@ -98,8 +99,7 @@ async def _main(app: App, settings: Settings) -> int:
     try:
         code = await _serve(app, settings)
     except Exception as error:  # noqa: BLE001  (whatever ends a worker is told as every other error, and then it must end)
-        code, text = explain(error)
-        complain(text)
+        code = tell(error)
     helpers.shutdown(wait=False)
     if not await _alone():
         leave(code)
@@ -122,22 +122,26 @@ async def _serve(app: App, settings: Settings) -> Exit:
         return beside.supervisor.report if beside is not None else ""
 
     where = (settings.metrics_host, settings.metrics_port, report)
-    with health(worker.metrics.registry, why_not_ready, *where) as address, _stopped_twice(worker):
+    with health(worker.metrics.registry, why_not_ready, *where) as address, _stopped_twice(worker, beside):
         if settings.with_stdin:
             stop_at_end_of_stdin(worker.stop)
-        async with worker, _started(beside, worker):
-            announcing = asyncio.create_task(_announce(worker, settings, address, why_not_ready))
-            try:
-                await worker.run()
-            finally:
-                announcing.cancel()
+        said = {
+            "namespace": app.namespace,
+            "queues": worker.queues,
+            "concurrency": worker.concurrency,
+            "pid": os.getpid(),
+            "metrics": address,
+        }
+        ready = announced("worker", why_not_ready, said, as_json=settings.as_json)
+        async with worker, _started(beside, worker), ready:
+            await worker.run()
     return _farewell(worker)
 
 
 def _farewell(worker: Worker) -> Exit:
     """What a person must know about the end of a worker, and its exit code."""
     if worker.cut_off:
-        ttl = worker.app.config.session_ttl_seconds
+        ttl = worker.stores.session_ttl
         complain(
             f"the server was not reached while draining: what had not ended is run elsewhere once {ttl:g} s are over"
         )
@@ -159,7 +163,7 @@ async def _started(beside: Beside | None, worker: Worker) -> AsyncIterator[None]
     try:
         yield
     finally:
-        await asyncio.to_thread(beside.stop)
+        await in_own_thread(beside.stop)
     if beside.error is not None:
         raise beside.error
 
@@ -186,26 +190,28 @@ def health(
         server.close()
 
 
-async def _announce(worker: Worker, settings: Settings, address: str | None, why_not_ready: Callable[[], str]) -> None:
-    """One line on standard output once the worker pulls: people see it, parents and scripts wait for it."""
+@contextlib.asynccontextmanager
+async def announced(
+    kind: str, why_not_ready: Callable[[], str], said: dict[str, Any], *, as_json: bool
+) -> AsyncIterator[None]:
+    """One line on standard output once a service is ready: people see it, parents and scripts wait for it."""
+    announcing = asyncio.create_task(_announce(kind, why_not_ready, said, as_json=as_json))
+    try:
+        yield
+    finally:
+        announcing.cancel()
+
+
+async def _announce(kind: str, why_not_ready: Callable[[], str], said: dict[str, Any], *, as_json: bool) -> None:
     while why_not_ready():  # noqa: ASYNC110  (what it says depends on clocks as well: there is no event to wait for)
         await asyncio.sleep(_LOOK_SECONDS)
-    said = {
-        "namespace": worker.app.namespace,
-        "queues": worker.queues,
-        "concurrency": worker.concurrency,
-        "pid": os.getpid(),
-        "metrics": address,
-    }
-    if settings.as_json:
-        print_json({"event": READY} | said)
-    else:
-        metrics = f", metrics at {address}/metrics" if address else ""
-        print(
-            f"tenure worker ready: namespace {worker.app.namespace}, queues {', '.join(worker.queues)},"
-            f" concurrency {worker.concurrency}, pid {os.getpid()}{metrics}",
-            flush=True,
-        )
+    if as_json:
+        print_json({"event": READY[kind]} | said)
+        return
+    told = {name: ", ".join(value) if isinstance(value, list) else value for name, value in said.items()}
+    address = told.pop("metrics")
+    words = [f"{name} {value}" for name, value in told.items()] + ([f"metrics at {address}/metrics"] if address else [])
+    print(f"tenure {kind} ready: {', '.join(words)}", flush=True)
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------
@@ -240,8 +246,11 @@ def stopped_by_signals(stop: Callable[[], None], hurry: Callable[[], None] | Non
 
 
 @contextlib.contextmanager
-def _stopped_twice(worker: Worker) -> Iterator[None]:
-    """The first signal drains, the second lets nothing finish: that comes to an end even where a body blocks the loop."""
+def _stopped_twice(worker: Worker, beside: Beside | None) -> Iterator[None]:
+    """The first signal drains, the second lets nothing finish: that comes to an end even where a body blocks the loop.
+
+    The supervisor ends beside the worker, then: without a server each takes its time to close its session in vain.
+    """
     config = worker.app.config
     seconds = config.stop_seconds + 3 * config.request_timeout_seconds + _LEAVE_SECONDS
     loop = asyncio.get_running_loop()
@@ -250,11 +259,17 @@ def _stopped_twice(worker: Worker) -> Iterator[None]:
         complain(f"the worker did not end within {seconds:g} s of its second signal: what runs is given up")
         leave(Exit.GIVEN_UP)
 
+    def end_supervisor() -> None:
+        if beside is not None:
+            with contextlib.suppress(RuntimeError):  # it was not started yet: it will end at once
+                beside.stop()
+
     timer = threading.Timer(seconds, give_up)
     timer.daemon = True
 
     def hurry() -> None:
         timer.start()
+        threading.Thread(target=end_supervisor, name="tenure-waiting", daemon=True).start()
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
             loop.call_soon_threadsafe(worker.stop_now)
 
