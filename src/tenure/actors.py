@@ -296,8 +296,8 @@ def _seconds(actor: str, name: str, value: Seconds, *, above: float | None = Non
 def _whole_seconds(actor: str, name: str, value: Seconds) -> float:
     """The server counts the life of a message in whole seconds."""
     seconds = seconds_of(value)
-    if seconds is None or seconds < 1 or seconds != int(seconds):
-        _bad_config(f"actor {actor}: {name} must be whole seconds (a number or a timedelta), at least 1, got {value!r}")
+    if seconds is None or seconds < 0 or seconds != int(seconds):
+        _bad_config(f"actor {actor}: {name} must be whole seconds >= 0 (a number or a timedelta), got {value!r}")
     return _seconds(actor, name, value)
 
 

@@ -128,10 +128,10 @@ class App:
         ``timeout`` seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to
         stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
-        seconds, at least one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it
-        must be defined at the top of a module that can be imported. ``on_success``, ``on_failure`` (for good) and
-        ``on_cancel``: calls, or actors that are given the ``Outcome``, submitted exactly once if and only if that outcome
-        was stored. Raises ConfigError that names what is wrong.
+        seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
+        processes, which can be killed; then it must be defined at the top of a module that can be imported.
+        ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are given the ``Outcome``,
+        submitted exactly once if and only if that outcome was stored. Raises ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 

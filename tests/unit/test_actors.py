@@ -126,7 +126,6 @@ def test_the_function_stays_callable_as_written(app: App) -> None:
         ({"every": timedelta(0)}, "every"),
         ({"overlap": "both"}, "overlap"),
         ({"result_ttl": -1}, "result_ttl"),
-        ({"result_ttl": 0}, "result_ttl"),
         ({"result_ttl": 0.5}, "result_ttl must be whole seconds"),
         ({"result_ttl": 1.5}, "result_ttl must be whole seconds"),
         ({"result_ttl": timedelta(milliseconds=1500)}, "result_ttl"),
