@@ -25,7 +25,7 @@ from tenure.core.errors import TenureError, Unavailable
 from tenure.core.policy import trusted_until
 from tenure.core.sessions import Kind, Session, StopSignal
 from tenure.core.subjects import Names
-from tenure.loops import run_loop
+from tenure.loops import in_own_thread, run_loop
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.sessions import Sessions
@@ -114,7 +114,7 @@ class Lease:
         """Start the thread and create the session. Raises Unavailable or ConfigError. Cancelled, it leaves no thread."""
         self._thread.start()
         try:
-            await _blocking(self._opened.wait)
+            await in_own_thread(self._opened.wait)
         except BaseException:
             await self.close("given up while it was being opened")
             raise
@@ -127,7 +127,7 @@ class Lease:
         if self._loop is not None:  # else the thread finds the reason when it comes to its loop
             with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
                 self._loop.call_soon_threadsafe(self._asked_to_close)
-        await _blocking(self._thread.join)
+        await in_own_thread(self._thread.join)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -260,20 +260,3 @@ class Lease:
             if not await patience.pause():
                 _log.warning("lease.left_open", session=self.id)
                 return
-
-
-async def _blocking(wait: Callable[[], object]) -> None:
-    """Wait in a thread made for it.
-
-    Bodies may hold every helper thread of the loop, and a drain must end all the same.
-    """
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-
-    def run() -> None:
-        wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(ended.set)
-
-    threading.Thread(target=run, name="tenure-lease-wait", daemon=True).start()
-    await ended.wait()
