@@ -10,6 +10,7 @@ from tenure.checks import check_limit
 from tenure.core import commands as c
 from tenure.core.aftermath import ID_FORM
 from tenure.core.dead import DeadLetter, replay_mark, replay_of
+from tenure.core.errors import OutcomeUnknown, Unavailable
 from tenure.core.subjects import check_name, encode_key
 from tenure.nats.dead import Kept
 from tenure.run import Run
@@ -69,14 +70,27 @@ class DeadLetters:
             return bool(await self._named(letter))
 
         run = await self._client._start(replay_of(letter), actor.result_type if actor else Any, is_there)  # noqa: SLF001  (a submit like the client's own)
-        await self._forget(kept[-1])
+        try:
+            await self._forget(kept[-1])
+        except Unavailable as error:  # never "nothing happened": the run is started
+            msg = f"{run.key!r} runs again, but its dead letter may still be there: {error}"
+            raise OutcomeUnknown(msg, key=run.key, run_id=run.run_id) from error
         return run
 
     async def purge(self, which: str | DeadLetter) -> int:
-        """Forget the letter of a run id, or all of a key; how many were removed. Raises InvalidCall, Unavailable."""
+        """Forget the letter of a run id, or all of a key; how many were removed.
+
+        Raises InvalidCall, Unavailable, OutcomeUnknown (letters were removed, or may be: repeat it).
+        """
         removed = 0
         for kept in await self._named(which):
-            removed += await self._settled(kept)
+            try:
+                removed += await self._settled(kept)
+            except Unavailable as error:
+                if not removed:
+                    raise
+                msg = f"{removed} dead letters of {kept.letter.key!r} are removed, not all: {error}"
+                raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id) from error
         return removed
 
     async def _settled(self, kept: Kept) -> bool:
@@ -96,7 +110,11 @@ class DeadLetters:
         patience = stores.runs.patience()
         removed = await stores.dead.remove(kept, patience)
         mark = c.ForgetSeen(ids=frozenset({replay_mark(kept.letter)}))
-        await stores.runs.commit(kept.letter.key, mark, patience=patience)
+        try:
+            await stores.runs.commit(kept.letter.key, mark, patience=patience)
+        except Unavailable as error:  # a supervisor forgets it later
+            msg = f"the dead letter of {kept.letter.key!r} is removed, but its record still remembers it: {error}"
+            raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id) from error
         return removed
 
     async def _named(self, which: str | DeadLetter) -> Found:

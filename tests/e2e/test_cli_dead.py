@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import io
+import itertools
+import json
+import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tenure.cli.problems import Exit
+from tenure.core.dead import DeadLetter
+from tenure.core.errors import Unavailable
+from tenure.dead import DeadLetters
 from tests.e2e.commands import Cli, Worker
 
 ULID = r"[0-9A-HJKMNP-TV-Z]{26}"
@@ -103,6 +113,50 @@ def test_a_wide_purge_says_how_many_and_asks(
     assert "3 dead letters to forget" in err
     assert ("--yes" in err) == (code == 2)
     assert len(buried.fast_json("dead", "ls")) == left
+
+
+@pytest.mark.parametrize("command", ["replay", "purge"])
+def test_ctrl_c_at_the_question_ends_the_command_and_does_nothing(buried: Cli, command: str) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tenure.cli", "dead", command, "--all"],
+        cwd=buried.folder,
+        env=buried.environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as asking:
+        os.close(theirs)
+        try:
+            text = b""
+            while b"all of them?" not in text:
+                text += os.read(ours, 1024)
+            asking.send_signal(signal.SIGINT)
+            assert asking.wait(5) == Exit.INTERRUPTED
+        finally:
+            asking.kill()
+            os.close(ours)
+    assert len(buried.fast_json("dead", "ls")) == 3
+
+
+@pytest.mark.parametrize("command", ["replay", "purge"])
+def test_what_was_done_is_told_although_the_rest_could_not_be_done(
+    buried: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The server goes away after the first of three letters."""
+    real, calls = getattr(DeadLetters, command), itertools.count(1)
+
+    async def refused(self: DeadLetters, which: DeadLetter) -> Any:
+        if next(calls) > 1:
+            raise Unavailable("refused for now")
+        return await real(self, which)
+
+    monkeypatch.setattr(DeadLetters, command, refused)
+    out, err = buried.fast("dead", command, "--all", "--yes", "--json", code=3)
+    assert "refused for now" in err
+    said = json.loads(out)
+    assert said == {"removed": 1} if command == "purge" else [one["key"] for one in said] == ["a"]
 
 
 @pytest.mark.parametrize("words", [(), ("a", "--all"), ("a", "--actor", "fail")])

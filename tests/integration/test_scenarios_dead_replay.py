@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -103,7 +105,7 @@ async def test_a_replay_cut_down_before_it_removed_the_letter_starts_one_run(
         app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5)
         async with app.connect(proxy.url) as cut_down:
             lost = proxy.lose(lambda p: p.subject.startswith(app.names.dead_prefix), times=50)
-            with pytest.raises(Unavailable):
+            with pytest.raises(OutcomeUnknown):
                 await cut_down.dead.replay("k")
             lost.clear()
         if meanwhile != "nothing":
@@ -207,7 +209,7 @@ async def test_a_replay_cut_down_before_it_removed_the_letter_is_finished_by_a_s
     app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5, sweep_seconds=0.5)
     async with app.connect(proxy.url) as cut_down:
         lost = proxy.lose(lambda p: p.subject.startswith(app.names.dead_prefix), times=50)
-        with pytest.raises(Unavailable):
+        with pytest.raises(OutcomeUnknown):
             await cut_down.dead.replay("k")
         lost.clear()
     async with workers.run(app):
@@ -224,3 +226,77 @@ async def test_a_replay_cut_down_before_it_removed_the_letter_is_finished_by_a_s
         assert await client.dead.list() == []
         assert await client.dead.replay(letter) is None
     assert poison.bodies == 3
+
+
+# -- an error never says "nothing happened" when something has ----------------------------------------------------------
+
+
+async def letters_of(client: Client, app: App, workers: Workers, number: int) -> None:
+    """Letters of key ``k``, and nobody at work any more."""
+    poison = Poison(app, retry=None)
+    async with workers.run(app):
+        for _ in range(number):
+            await (await client.submit(poison.actor.call(), key="k")).wait(5)
+    assert len(await client.dead.list()) == number
+
+
+def fail_from(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, first: int) -> None:
+    """From its ``first`` call on, the server refuses what this method asks for."""
+    calls = itertools.count(1)
+    real = getattr(owner, name)
+
+    async def refused(*args: Any, **options: Any) -> Any:
+        if next(calls) >= first:
+            raise Unavailable("refused for now")
+        return await real(*args, **options)
+
+    monkeypatch.setattr(owner, name, refused)
+
+
+async def test_a_replay_whose_letter_cannot_be_removed_has_started_a_run_and_says_so(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await letters_of(client, app, workers, 1)
+    fail_from(monkeypatch, client.stores.dead, "remove", 1)
+    with pytest.raises(OutcomeUnknown, match="'k' runs again, but its dead letter may still be there") as raised:
+        await client.dead.replay("k")
+    assert raised.value.run_id == (await held(client, "k")).run_id
+    assert (await held(client, "k")).generation == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "words"),
+    [("remove", 2, "1 dead letters of 'k' are removed, not all"), ("commit", 1, "is removed, but")],
+    ids=["the second of two letters", "the record's memory of the letter"],
+)
+async def test_a_purge_that_has_removed_a_letter_says_so(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch, what: str, first: int, words: str
+) -> None:
+    await letters_of(client, app, workers, 2)
+    fail_from(monkeypatch, client.stores.dead if what == "remove" else client.stores.runs, what, first)
+    with pytest.raises(OutcomeUnknown, match=words):
+        await client.dead.purge("k")
+    assert len(await client.dead.list()) == 1
+
+
+async def test_a_purge_that_could_do_nothing_is_unavailable(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await letters_of(client, app, workers, 1)
+    fail_from(monkeypatch, client.stores.dead, "remove", 1)
+    with pytest.raises(Unavailable):
+        await client.dead.purge("k")
+    assert len(await client.dead.list()) == 1
+
+
+async def test_a_purge_of_which_no_answer_came_may_have_happened(
+    app: App, client: Client, workers: Workers, proxy: Proxy
+) -> None:
+    """The server removes the letter; then it is gone, and the client never hears."""
+    await letters_of(client, app, workers, 1)
+    app.config = replace(app.config, request_timeout_seconds=0.2, patience_seconds=0.5)
+    async with app.connect(proxy.url) as cut_down:
+        proxy.lose_answer(lambda p: p.subject.startswith(app.names.dead_prefix), times=50)
+        with pytest.raises(OutcomeUnknown, match="may be removed, or not"):
+            await cut_down.dead.purge("k")
+    assert await client.dead.list() == []

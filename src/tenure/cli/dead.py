@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -117,24 +117,26 @@ def replay(
     the_app = o.app_for(namespace, app)
     _one_or_all(which, actor, every=every)
 
+    chosen = None if which is not None else _chosen(the_app, url, actor, "run again", yes=yes)
+
     async def main() -> int:
         async with o.looking(the_app, url) as client:
-            if which is None:
-                letters = await _all(client, actor, "run again", yes=yes)
-            else:
-                letters = [await _letter(client, which)]
-            done, refused = await _replay(client, letters)
+            letters = [await _letter(client, which)] if which is not None else chosen or []
+            done: list[dict[str, Any]] = []
+            try:
+                refused = await _replay(client, letters, done)
+            finally:  # whatever comes in between, what was started is told
+                if done or which is None:
+                    _print_replayed(done, as_json=as_json, one=which is not None)
         if which is not None and not done and not refused:
             raise _none(which, the_app)
-        _print_replayed(done, as_json=as_json, one=which is not None)
         return Exit.FAILED if refused else Exit.OK
 
     return run_loop(main())
 
 
-async def _replay(client: Client, letters: list[DeadLetter]) -> tuple[list[dict[str, Any]], int]:
-    """What was started, and how many letters could not be replayed: those stay, and stop no other."""
-    done: list[dict[str, Any]] = []
+async def _replay(client: Client, letters: list[DeadLetter], done: list[dict[str, Any]]) -> int:
+    """Add what was started to ``done``; how many letters could not be replayed: those stay, and stop no other."""
     refused = 0
     for letter in letters:
         try:
@@ -147,7 +149,7 @@ async def _replay(client: Client, letters: list[DeadLetter]) -> tuple[list[dict[
             if run is not None:  # else somebody else has replayed or purged it meanwhile
                 said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "replays": letter.run_id}
                 done.append(said)
-    return done, refused
+    return refused
 
 
 def _print_replayed(done: list[dict[str, Any]], *, as_json: bool, one: bool) -> None:
@@ -176,14 +178,19 @@ def purge(
     the_app = o.app_for(namespace, app)
     _one_or_all(which, actor, every=every)
 
+    letters = [which] if which is not None else _chosen(the_app, url, actor, "forget", yes=yes)
+
     async def main() -> int:
+        removed = 0
         async with o.looking(the_app, url) as client:
-            if which is None:
-                letters = await _all(client, actor, "forget", yes=yes)
-                removed = sum([await client.dead.purge(letter) for letter in letters])
-            elif not (removed := await client.dead.purge(which)):
-                raise _none(which, the_app)
-        print_answer({"removed": removed}, as_json=as_json)
+            try:
+                for letter in letters:
+                    removed += await client.dead.purge(letter)
+            finally:  # whatever comes in between, what was removed is told
+                if removed or which is None:
+                    print_answer({"removed": removed}, as_json=as_json)
+        if which is not None and not removed:
+            raise _none(which, the_app)
         return Exit.OK
 
     return run_loop(main())
@@ -206,17 +213,22 @@ async def _letter(client: Client, which: str) -> DeadLetter:
     return letter
 
 
-async def _all(client: Client, actor: str | None, what: str, *, yes: bool) -> list[DeadLetter]:
-    """Say how many it is about, and ask. In a thread of its own: the connection lives on while a person thinks."""
-    letters = await client.dead.list(actor=actor)
+def _chosen(app: App, url: str | None, actor: str | None, what: str, *, yes: bool) -> list[DeadLetter]:
+    """All letters, once a person has agreed: asked between two connections, for no loop could be interrupted meanwhile."""
+
+    async def find() -> list[DeadLetter]:
+        async with o.looking(app, url) as client:
+            return await client.dead.list(actor=actor)
+
+    letters = run_loop(find())
     complain(f"{len(letters)} dead letters to {what}")
     if yes or not letters:
         return letters
-    try:
-        agreed = await asyncio.to_thread(typer.confirm, f"{what} all of them?", err=True)
-    except typer.Abort as error:  # nobody is there to answer
-        raise ConfigError("nothing was done: give the answer by --yes") from error
-    if not agreed:
+    print(f"{what} all of them? [y/N]: ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:  # nobody is there to answer
+        raise ConfigError("nothing was done: give the answer by --yes")
+    if answer.strip().lower() not in {"y", "yes"}:
         raise TenureError("nothing was done")
     return letters
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.dead import DeadLetter, decode_letter, encode_letter
-from tenure.core.errors import StillOwed, Unavailable
+from tenure.core.errors import OutcomeUnknown, StillOwed, Unavailable
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -91,7 +91,7 @@ class Dead:
                 raise Unavailable(msg)
 
     async def remove(self, kept: Kept, patience: Patience) -> bool:
-        """Remove a letter; False if somebody else did. Raises Unavailable once patience is spent."""
+        """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
         headers = {_EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
         unsure = False
         while True:
@@ -108,6 +108,9 @@ class Dead:
                     return unsure  # then by my own earlier copy, as far as anybody can tell
                 why = ack.error.description
             if not await patience.pause():
+                if unsure:
+                    msg = f"the dead letter of {kept.letter.key!r} may be removed, or not: {why}"
+                    raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id)
                 msg = f"the dead letter of {kept.letter.key!r} cannot be removed: {why}"
                 raise Unavailable(msg)
 
