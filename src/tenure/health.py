@@ -5,6 +5,7 @@ So that a blocked event loop still answers (and says so).
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from tenure.core.errors import ConfigError
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.health")
 
 
 class HealthServer:
@@ -34,11 +38,10 @@ class HealthServer:
         self._report = report
         handler = type("_Handler", (_Answer,), {"owner": self})
         try:
-            self._server = ThreadingHTTPServer((host, port), handler)
+            self._server = _Server((host, port), handler)
         except OSError as error:
             msg = f"cannot serve metrics on {host}:{port}: {error}"
             raise ConfigError(msg) from error
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="tenure-metrics", daemon=True)
 
     @property
@@ -69,6 +72,18 @@ class HealthServer:
                 return 503 if why else 200, "text/plain", "".join(f"{line}\n" for line in lines if line).encode()
             case _:
                 return 404, "text/plain", b"try /metrics, /health or /ready\n"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, _request: object, client_address: object) -> None:
+        """In the place of a traceback on standard error: whoever asked may be gone before the answer."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            _log.debug("scrape.dropped", client=str(client_address), error=repr(error))
+        else:
+            _log.error("scrape.failed", client=str(client_address), exc_info=True)
 
 
 class _Answer(BaseHTTPRequestHandler):

@@ -16,7 +16,8 @@ StatusPhase = Literal["scheduled", "queued", "running", "stopping", "succeeded",
 class Status(Struct, frozen=True, kw_only=True):
     """One look at a run.
 
-    ``due`` is aware (UTC) or None for at once; ``holder`` the session that runs it; ``error`` its last failure.
+    ``due``: when a run that waits starts, aware (UTC); None for at once, and once it has started. ``holder``: the session
+    that runs it; ``error``: its last failure.
     """
 
     key: str
@@ -87,7 +88,7 @@ def status_of(record: Record, now: float) -> Status:
         actor=record.task.actor,
         queue=record.task.queue,
         holder=record.holder.session if record.holder else None,
-        due=_moment(record.due),
+        due=_moment(record.due) if record.phase is Phase.WAITING else None,
         error=f"{failure.type}: {failure.message}" if failure else None,
         reason=(last.reason or None)
         if last

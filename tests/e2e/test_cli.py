@@ -15,14 +15,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tenure import InvalidCall
 from tenure.cli.parsing import duration
-from tenure.cli.root import run
+from tenure.cli.root import make, run
 from tests.e2e.commands import Cli, Worker, end
 from tests.support import wait_until
 
 NOWHERE = "nats://127.0.0.1:9"
+WANTED = {
+    "demo",
+    "server",
+    "dev",
+    "setup",
+    "worker",
+    "supervisor",
+    "submit",
+    "replace",
+    "cancel",
+    "show",
+    "result",
+    "watch",
+    "ls",
+}
 
 
 # -- start and wait --------------------------------------------------------------------------------------------------
@@ -189,6 +205,11 @@ USAGE = {
         ["worker", "tasks:app", "--metrics-port", "0", "--metrics-host", "192.0.2.1"],
         "cannot serve",
     ),
+    "a file in the place of a module": (["submit", "./tasks.py:app", "say"], "as module:app, e.g. tasks:app"),
+    "a file's name in the place of a module": (["worker", "tasks.py:app"], "'tasks.py' is no module"),
+    "a module with an empty part": (["worker", ".tasks:app"], "'.tasks' is no module"),
+    "an empty key": (["show", "", "--app", "tasks:app"], "key is empty: give at least one character\n"),
+    "a store that is a file": (["server", "--store", "tasks.py", "--port", "0"], "it is not a folder"),
     "no checkout to demonstrate": (["demo"], "start it in the root of a checkout"),
 }
 
@@ -218,6 +239,101 @@ def test_usage_is_exit_code_2_and_a_sentence(case: str, here: Path, capsys: pyte
     assert err.startswith("tenure: ")
     assert "Traceback" not in err
     assert out == ""
+
+
+BY_KEY = [
+    ["show", "k"],
+    ["result", "k"],
+    ["watch", "k"],
+    ["cancel", "k"],
+    ["ls"],
+    ["dead", "ls"],
+    ["dead", "replay", "k"],
+]
+WITH_URL = [
+    *[[*words, "--app", "tasks:app"] for words in BY_KEY],
+    ["setup", "tasks:app"],
+    ["submit", "tasks:app", "say", "--arg", "text=x"],
+    ["replace", "tasks:app", "say", "--key", "k", "--arg", "text=x"],
+    ["worker", "tasks:app"],
+    ["worker", "tasks:app", "--with-supervisor"],
+    ["supervisor", "tasks:app"],
+    ["dev", "tasks:app"],
+]
+
+
+@pytest.mark.parametrize("arguments", WITH_URL, ids=lambda words: "-".join(words[:3]))
+def test_a_url_that_cannot_be_one_is_refused_at_once_by_every_command(
+    arguments: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for url in ("http://127.0.0.1:9", "nats://127.0.0.1:notaport"):
+        assert run([*arguments, "--url", url]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"tenure: {url!r} cannot be the URL of a NATS server: ")
+        assert err.count("\n") == 1
+
+
+def options() -> Iterator[tuple[list[str], str]]:
+    """Every option of every command that takes a value, with the words that lead to it."""
+    commands = {name: [name] for name in sorted(WANTED - {"demo", "dev", "server"})}
+    commands |= {f"dead {name}": ["dead", name] for name in ("ls", "show", "replay", "purge")}
+    for words in commands.values():
+        command: Any = get_command(make())
+        for word in words:
+            command = command.commands[word]
+        for option in command.params:
+            if option.param_type_name == "option" and not option.is_flag and "--namespace" not in option.opts:
+                yield words, option.opts[0]
+
+
+@pytest.mark.parametrize(("words", "option"), list(options()), ids=str)
+def test_a_bad_option_is_told_in_our_words(
+    words: list[str], option: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is wrong with it, and if nothing is, then what is missing otherwise: no library speaks."""
+    for value in ("bad", "-7", "99999999", "9" * 5_000, "1.5", ""):
+        assert run([*words, option, value]) == 2
+        err = capsys.readouterr().err
+        assert re.match(r"tenure: \S", err)
+        assert not re.search("Value error|Input should|[Pp]arse|pydantic|typer|click", err)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--limit", "0", "must be greater than"),
+        ("--limit", "x", "must be a valid integer"),
+        ("--phase", "x", ": 'x' is not one of "),
+    ],
+)
+def test_a_bad_option_names_what_is_possible(
+    option: str, value: str, words: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ls", option, value]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["ls", "--app", "tasks:app"], ["worker", "tasks:app"]], ids=["ls", "worker"])
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_a_defect_is_told_and_shown_where_that_was_asked_for(
+    command: list[str], debug: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: Any, **_options: Any) -> Any:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("tenure.app.App.worker", broken)
+    monkeypatch.setattr("tenure.cli.options.looking", broken)
+    monkeypatch.setenv("TENURE_DEBUG", debug)
+    assert run(command) == 1
+    err = capsys.readouterr().err
+    assert "tenure: unexpected RuntimeError: on purpose (set TENURE_DEBUG=1 to see where)\n" in err
+    assert ("Traceback" in err) == (debug == "1")
+
+
+def test_a_queue_of_no_actor_is_told_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["worker", "tasks:app", "-q", "defualt", "-q", "default"]) == 3
+    told, *_ = capsys.readouterr().err.splitlines()
+    assert told.endswith(" uses the queue 'defualt'; its queues: default")
 
 
 @pytest.mark.parametrize(
@@ -251,24 +367,12 @@ def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.C
     assert cli("--version").stdout.startswith("0.")
     assert run(["--help"]) == 0
     listed = set(re.findall(r"^│ (\w+) ", capsys.readouterr().out, re.MULTILINE))
-    wanted = {
-        "demo",
-        "server",
-        "dev",
-        "setup",
-        "worker",
-        "supervisor",
-        "submit",
-        "replace",
-        "cancel",
-        "show",
-        "result",
-        "watch",
-        "ls",
-    }
-    assert wanted | {"bench", "dead"} == listed
-    for command in wanted:
+    assert WANTED | {"bench", "dead"} == listed
+    for command in WANTED:
         assert run([command, "--help"]) == 0
+        first = re.split(r"\n\s*\n", capsys.readouterr().out.strip())[1]
+        assert re.search(r"[.)]$", first.strip()), "what a command is for is a sentence"
+        assert first.count("(") == first.count(")"), "and a whole one"
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,17 @@ async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: C
         assert serving.wait(10) == 0
 
 
+@pytest.mark.parametrize("command", [["server"], ["dev", "tasks:app"]], ids=["server", "dev"])
+async def test_a_port_or_a_store_in_use_is_exit_code_2_and_a_sentence(own: Cli, command: list[str]) -> None:
+    own.url = ""
+    with EmbeddedServer(own.folder / "store") as server:
+        port = server.url.rpartition(":")[2]
+        taken = own(*command, "--store", "other", "--port", port, code=2).stderr
+        assert re.fullmatch(rf"tenure: port {port} is taken: .*give another --port.*\n", taken)
+        joined = own(*command, "--store", "store", "--port", "0", code=2).stderr
+        assert re.fullmatch(r"tenure: the store \S+ is in use by another nats-server: .*\n", joined)
+
+
 async def test_setup_says_what_differs_and_changes_it(own: Cli) -> None:
     assert {stream["did"] for stream in own.json("setup", "tasks:app")["streams"]} == {"created"}
     app = App(own.namespace, config=FAST)

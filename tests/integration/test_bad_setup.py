@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 
 from tenure import App, Config, ConfigError, Retry, TenureError, Unavailable
 from tenure.nats.binary import find_binary
+from tenure.nats.urls import check_url
 from tests.support import FAST, wait_until
 
 IMPATIENT = replace(FAST, connect_timeout_seconds=0.5)
@@ -312,3 +313,44 @@ async def test_a_subject_that_another_stream_already_has_is_a_configuration_erro
         await other.stores.conn.api(f"STREAM.DELETE.{squatter['name']}", {})
     assert isinstance(error, ConfigError)
     assert "overlap" in str(error)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:4222",
+        "nats://127.0.0.1:notaport",
+        "127.0.0.1:99999",
+        "nats://127.0.0.1:0",
+        "nats://",
+        "nats://a b:4222",
+        "nats://[::1:4222",
+        "nats://127.0.0.1:4222,",
+        "nats://127.0.0.1:4222,ws://127.0.0.1:80",
+        "unix:///run/nats",
+    ],
+)
+async def test_a_url_that_cannot_be_one_is_refused_before_anybody_is_asked(app: App, url: str, monkeypatch: Any):
+    async def asked(*_args: Any, **_options: Any) -> None:
+        raise AssertionError("it was tried")
+
+    monkeypatch.setattr("nats.aio.client.Client.connect", asked)
+    for service in (app.connect(url), app.worker(url), app.supervisor(url)):
+        with pytest.raises(ConfigError, match="cannot be the URL of a NATS server"):
+            await service.__aenter__()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost",
+        "a:4222, b",
+        "nats://user:pass@a",
+        "tls://a:4222",
+        "[::1]:4222",
+        "wss://a/path",
+        "nats://a:1,tls://b",
+    ],
+)
+def test_a_url_that_can_be_one_is_accepted(url: str):
+    check_url(url)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tenure import App, Client, Context, Retry
+from tenure.cli.look import row_of
 from tenure.core import commands as c
-from tenure.core.records import Holder, encode
+from tenure.core.records import Holder, encode, state_of
 from tenure.nats.runs import Committed
+from tenure.status import Status
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.support import wait_until
@@ -177,3 +179,29 @@ async def test_scenario_18_a_stale_read_never_starts_a_body_early(
     assert (status.phase, status.attempt, status.failures) == ("scheduled", 1, 1)
     assert status.due is not None
     assert status.due.timestamp() - client.now() > 50
+
+
+async def test_a_run_that_has_started_is_not_due_any_more(app: App, client: Client, workers: Workers) -> None:
+    """After a retry its record keeps when that was due: nobody must read it as something to come."""
+
+    @app.actor(retry=Retry(max_attempts=2, initial=0.01))
+    async def work(ctx: Context) -> None:
+        seen.append(await client.status("k"))
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+
+    seen: list[Status | None] = []
+    async with workers.run(app):
+        await (await client.submit(work.call(), key="k")).result(5)
+    seen.append(await client.status("k"))
+    assert [(status.phase, status.due) for status in seen if status] == [
+        ("running", None),
+        ("running", None),
+        ("succeeded", None),
+    ]
+    found = await client.stores.runs.read("k")
+    assert found.record is not None
+    assert found.record.due
+    row = row_of("k", state_of(found.record), client.now())
+    assert row is not None
+    assert (row.phase, row.due) == ("succeeded", None)

@@ -23,6 +23,7 @@ from tenure.cli.problems import Exit, ports_explained
 from tenure.cli.worker import stopped_by_signals
 from tenure.loops import run_loop
 from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.urls import check_url
 
 _LOOK_SECONDS = 0.5
 _DRAIN_SECONDS = 60.0
@@ -45,6 +46,8 @@ def dev(
     log_level: o.Level = o.LogLevel.INFO,
 ) -> int:
     """Run a server (unless --url or $TENURE_NATS_URL names one), and a worker with a supervisor, anew at each change of code."""
+    if url:
+        check_url(url)
     folder = _folder_of(target)
     arguments = [target, "--with-supervisor", "--concurrency", str(concurrency), "--log-level", log_level.value]
     for name in queue or ():

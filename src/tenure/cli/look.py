@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One key as a scan of headers tells it. ``due`` is aware (UTC), None for at once."""
+    """One key as a scan of headers tells it. ``due`` as in ``Status``."""
 
     key: str
     phase: str
@@ -51,10 +51,10 @@ def row_of(key: str, text: str, now: float) -> Row | None:
     state = read_state(text)
     if state is None:
         return None
-    phase = state.phase.value
+    phase, due = state.phase.value, None
     if phase == "waiting":
         phase = Phase.SCHEDULED if state.due > now else Phase.QUEUED
-    due = datetime.fromtimestamp(state.due, UTC) if state.due else None
+        due = datetime.fromtimestamp(state.due, UTC) if state.due else None
     return Row(key, str(phase), state.generation, state.actor, state.queue, due)
 
 

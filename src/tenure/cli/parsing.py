@@ -29,6 +29,10 @@ def load_app(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{target!r} names no app: write it as module:app, e.g. actors.documents:app")
+    if "/" in module_name or module_name.endswith(".py") or not all(module_name.split(".")):
+        raise ConfigError(
+            f"{module_name!r} is no module: write {target!r} as module:app, e.g. {_as_module(module_name)}:{attribute}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -40,6 +44,11 @@ def load_app(target: str) -> App:
     if not isinstance(value, App):
         raise ConfigError(f"{target!r} is of type {type(value).__name__}, not a tenure.App")
     return value
+
+
+def _as_module(path: str) -> str:
+    parts = path.removesuffix(".py").replace("/", ".").split(".")
+    return ".".join(filter(None, parts)) or "actors.documents"
 
 
 def _import(name: str) -> Any:

@@ -88,8 +88,17 @@ def worker(
         with_stdin=stop_with_stdin,
     )
     app = load_app(target)
+    _doubt(queue or [], app)
     settle_collector()
     return run_loop(_main(app, settings))
+
+
+def _doubt(queues: list[str], app: App) -> None:
+    """A mistyped queue would be worked on in silence for ever. It is no error: other apps' runs may wait there."""
+    used = sorted({actor.task.queue for actor in app.actors.values()})
+    for name in queues:
+        if name not in used:
+            complain(f"no actor of {app.namespace!r} uses the queue {name!r}; its queues: {', '.join(used) or 'none'}")
 
 
 async def _main(app: App, settings: Settings) -> int:

@@ -68,7 +68,7 @@ def encode_key(key: object) -> str:
 @lru_cache(maxsize=4096)
 def _encode(key: str) -> str:
     if not key:
-        msg = "key is empty: give at least one character, or no key at all for a new ULID"
+        msg = "key is empty: give at least one character"
         raise InvalidCall(msg, field="key")
     try:
         raw = key.encode()

@@ -27,6 +27,7 @@ from nats.aio.subscription import Subscription
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
 from tenure.nats.options import wants_tls
+from tenure.nats.urls import check_url
 from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
 
@@ -103,9 +104,10 @@ class Connection:
         """Connect to ``url`` (several: separated by commas) and check the server.
 
         ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...). Raises Unavailable if nobody
-        answers within ``connect_timeout_seconds``, ConfigError if the server is older than 2.12, has no JetStream or
-        refuses the credentials.
+        answers within ``connect_timeout_seconds``, ConfigError if the URL cannot be one, or the server is older than
+        2.12, has no JetStream or refuses the credentials.
         """
+        check_url(url)
         self = cls(config)
         servers = [part.strip() for part in url.split(",")]
         self._nc.must_encrypt = wants_tls(servers, options)

@@ -1,0 +1,41 @@
+"""What can be the address of a NATS server, before anybody is asked at it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from tenure.core.errors import ConfigError
+
+_SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+def check_url(url: str) -> None:
+    """ConfigError, naming what is wrong, unless ``url`` can be one: several are separated by commas, a scheme may be missing."""
+    parts = [part.strip() for part in url.split(",")]
+    web = {_check_one(part, url) in {"ws", "wss"} for part in parts}
+    if len(web) > 1:
+        raise _bad(url, "ws and wss do not mix with nats and tls")
+
+
+def _check_one(part: str, url: str) -> str:
+    try:
+        address = urlsplit(part if "://" in part else f"nats://{part}")
+        host = address.hostname
+    except ValueError as error:  # an open bracket
+        raise _bad(url, str(error)) from error
+    try:
+        port = address.port
+    except ValueError as error:
+        raise _bad(url, "its port is no number up to 65535") from error
+    if address.scheme not in _SCHEMES:
+        raise _bad(url, f"the scheme {address.scheme!r} is none of {', '.join(_SCHEMES)}")
+    if not host or re.search(r"\s", host):
+        raise _bad(url, "a host is missing" if not host else f"{host!r} is no host")
+    if port == 0:
+        raise _bad(url, "no server listens on port 0")
+    return address.scheme
+
+
+def _bad(url: str, why: str) -> ConfigError:
+    return ConfigError(f"{url!r} cannot be the URL of a NATS server: {why}; write it like nats://127.0.0.1:4222")
