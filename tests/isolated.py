@@ -159,6 +159,18 @@ def breeds(path: str) -> None:
 
 
 @app.actor(isolation="process", retry=None)
+def waits(path: str) -> None:
+    mark(path, "start")
+    while not Path(f"{path}.open").exists():
+        time.sleep(0.01)  # body: waits at its gate
+
+
+@app.actor(isolation="process", retry=None)
+def naps(seconds: float) -> None:
+    time.sleep(seconds)  # body: holds its child
+
+
+@app.actor(isolation="process", retry=None)
 def forks(ctx: Context) -> str:
     copy = os.fork()
     if not copy:
@@ -174,8 +186,23 @@ def punctual() -> str:
     return "in time"
 
 
-slow = float(os.environ.get("TENURE_TEST_SLOW_IMPORT", "0"))
-if slow and os.environ.get("TENURE_TEST_WORKER") != str(os.getpid()):
-    time.sleep(slow)  # body: what an import of heavy libraries takes
-if os.environ.get("TENURE_TEST_BROKEN_IMPORT") and os.environ.get("TENURE_TEST_WORKER") != str(os.getpid()):
-    raise ImportError("a library is missing here")
+def import_as_told() -> None:
+    """In a child: be as slow, as stuck or as broken as the environment says."""
+    time.sleep(float(os.environ.get("TENURE_TEST_SLOW_IMPORT", "0")))  # body: what an import of heavy libraries takes
+    if os.environ.get("TENURE_TEST_BROKEN_IMPORT"):
+        raise ImportError("a library is missing here")
+    gate = os.environ.get("TENURE_TEST_IMPORT_GATE")
+    if gate:
+        mark(f"{gate}/importing", str(os.getpid()))
+        while not Path(gate, "open").exists():
+            time.sleep(0.01)  # body: imports
+    path, _, how = os.environ.get("TENURE_TEST_FIRST_IMPORT", "").partition(" ")
+    if path and not Path(path).exists():
+        mark(path)
+        if how == "exits":
+            os._exit(3)
+        time.sleep(60)  # body: hangs
+
+
+if os.environ.get("TENURE_TEST_WORKER", str(os.getpid())) != str(os.getpid()):
+    import_as_told()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -50,16 +49,12 @@ from tenure.worker.pipe import (
 )
 from tenure.worker.table import Live
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
     """Serve the worker that started this process: ``argv`` is the socket's number and the worker's process id."""
     number, worker = int(sys.argv[1]), int(sys.argv[2])
     del sys.argv[1:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != worker:  # it died before prctl was called, and sends nothing any more
+    if os.getppid() != worker:  # it died before the kernel was asked to tell, and sends nothing any more
         _end()
     os.set_inheritable(number, False)
     for stop in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,8 @@
 
 A run's child is ready - started, its actor imported - *before* the run is claimed, so the actor's ``timeout`` and
 ``ctx.deadline`` count the body alone, however cold the start. The worker's slots bound their number: a run has one child.
+Only a few start at once, for those that start share the cores; who waits takes a child that is given back meanwhile. A start
+that fails costs no attempt and is made again; after the last one, or if the module cannot be imported, the attempt fails.
 
 A body that is told to stop is told in its child. If it is still there after its grace - at once when the lease is lost -
 the child is killed: then it has ended, and the outcome is what the protocol says of a body that obeyed.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable
 
 from tenure.actors import Actor
@@ -21,13 +24,17 @@ from tenure.core.records import Failure
 from tenure.isolation import Home
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Halted, Raised
-from tenure.worker.pipe import Broken, Done, Note, Prepare, Ready, Start, Tell, grant
+from tenure.worker.pipe import Broken, Done, Note, Prepare, Ready, Start, Tell, ToWorker, grant
 from tenure.worker.process import Child
 from tenure.worker.table import Live
 
 _log = get_logger("tenure.child")
 
 OnNote = Callable[[Context, float, float | None, str], Awaitable[None]]
+_STARTS_AT_ONCE = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+"""Children of a worker that start, or import an actor, at the same time: more would only make all of them slow."""
+_PAUSES = 0.5, 2.0
+"""Seconds after a start that failed. One more than there are of these, and the attempt has failed."""
 
 
 class Children:
@@ -38,19 +45,39 @@ class Children:
         self._all: set[Child] = set()
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._freed = asyncio.Event()
+        """Set when a child may start, or one is idle."""
 
-    def take(self, home: Home) -> Child:
-        """An idle child, one that has the actor at hand if there is one; else a new one. Raises OSError."""
-        for child in [child for child in self._idle if child.exited.is_set()]:
-            self._retire(child)
-        warm = [child for child in self._idle if child.home == home] or list(self._idle)
-        if not warm:
-            child = Child()
-            self._all.add(child)
-            return child
-        child = warm[-1]  # the one used last: what is too many then grows old
-        self._idle.pop(child).cancel()
+    async def take(self, home: Home) -> Child:
+        """A child that has the actor at hand, once there is one; or one that may start: say ``started`` when that is over.
+
+        Raises OSError.
+        """
+        while True:
+            for child in [child for child in self._idle if child.exited.is_set()]:
+                self._retire(child)
+            warm = [child for child in self._idle if child.home == home]
+            if not warm and self._starting < _STARTS_AT_ONCE:
+                warm = list(self._idle) or [self._new()]
+                self._starting += 1
+            if warm:
+                child = warm[-1]  # the one used last: what is too many then grows old
+                if child in self._idle:
+                    self._idle.pop(child).cancel()
+                return child
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _new(self) -> Child:
+        child = Child()
+        self._all.add(child)
         return child
+
+    def started(self) -> None:
+        """Another child may start."""
+        self._starting -= 1
+        self._freed.set()
 
     async def give_back(self, child: Child, *, reusable: bool) -> None:
         """Keep a child for the next run, or have it gone before this returns."""
@@ -58,6 +85,8 @@ class Children:
         self._idle[child] = timer
         if not reusable or child.killed or child.exited.is_set():
             await asyncio.shield(self._retire(child))
+        else:
+            self._freed.set()
 
     def _retire(self, child: Child) -> asyncio.Task[None]:
         self._idle.pop(child).cancel()
@@ -96,40 +125,66 @@ class Remote:
         What keeps the actor from being imported is a failure of the attempt, told by ``run``. Raises OSError where the
         system starts no process.
         """
-        self._child = child = self._children.take(self._home)
-        if child.home == self._home:
-            return True
-        self._starting = asyncio.create_task(self._prepare(child))
+        self._starting = asyncio.create_task(self._start())
         try:
             if self._live.told is None:
-                await asyncio.wait([self._starting], timeout=self._children.config.child_start_seconds)
-            ready = self._starting.done() and not self._starting.cancelled()
-            if not ready and self._live.told is None:
-                seconds = self._children.config.child_start_seconds
-                text = f"the child process (pid {child.pid}) was not ready within {seconds} s: it imports {self._home.module}"
-                self._failure = Failure(type="ProcessDied", message=text)
-                return True
+                await asyncio.wait([self._starting])
         finally:
             self._starting.cancel()
             await asyncio.wait([self._starting])  # to await it itself would hide a cancellation of ours in its own
-        if not self._starting.cancelled():
-            self._starting.result()
-        return ready
+        if self._starting.cancelled():
+            return False
+        self._starting.result()
+        return True
 
-    async def _prepare(self, child: Child) -> None:
+    async def _start(self) -> None:
+        children = self._children
+        for pause in (*_PAUSES, None):
+            self._child = child = await children.take(self._home)
+            if child.home == self._home:
+                return
+            try:
+                failure = await self._prepare(child)
+            finally:
+                children.started()
+            if failure is None:
+                return
+            _log.warning("child.not_ready", key=self._live.key, run_id=self._live.run_id, how=failure.message)
+            if pause is None:
+                self._failure = failure
+                return
+            self._child = None
+            await children.give_back(child, reusable=False)
+            await asyncio.sleep(pause)
+
+    async def _prepare(self, child: Child) -> Failure | None:
+        """Why the child is not ready, if another might be."""
+        seconds = self._children.config.child_start_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._ask(child)
+        except TimeoutError:
+            text = (
+                f"the child process (pid {child.pid}) was not ready within {seconds} s: it imports {self._home.module}"
+            )
+            return Failure(type="ProcessDied", message=text)
+        match answer:
+            case Ready():
+                child.home = self._home
+            case Broken(kind, message, traceback):
+                self._failure = Failure(type=kind, message=message, traceback=traceback)
+            case _:
+                return await child.obituary()
+        return None
+
+    async def _ask(self, child: Child) -> ToWorker | None:
         if child.home is None:
             with contextlib.suppress(OSError):  # it has ended already: the obituary says how
                 await child.connect()
         home, child.home = self._home, None
         level = logging.getLogger("tenure").getEffectiveLevel()
         child.send(Prepare(home.module, home.path, self._actor.name, home.app.namespace, level))
-        match await child.receive():
-            case Ready():
-                child.home = home
-            case Broken(kind, message, traceback):
-                self._failure = Failure(type=kind, message=message, traceback=traceback)
-            case _:
-                self._failure = await child.obituary()
+        return await child.receive()
 
     async def run(self, context: Context, args: bytes, on_note: OnNote, traceback_limit: int) -> Ended:
         """Run the body to its end, or to its child's."""

@@ -29,7 +29,15 @@ _END_SECONDS = 2.0
 """How long a process that was killed, or that closed its socket, may take to be gone."""
 _LINGER_SECONDS = 0.5
 """After its end: what a child has sent is here already; a stranger that inherited its socket is not waited for."""
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from tenure.worker.child import main; main()"
+_BOOT = """
+import ctypes, json, signal, sys
+if sys.platform == "linux":  # first: an import may take long, and the worker may die in the middle of it
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+sys.path[:] = json.loads(sys.argv.pop(1))
+from tenure.worker.child import main
+main()
+"""
+"""``prctl(PR_SET_PDEATHSIG)``: the kernel kills it when the thread that started it ends."""
 
 
 class Child:
