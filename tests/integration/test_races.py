@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, RunCancelled
+from tenure import App, Client, Context, OutcomeUnknown, RunCancelled
 from tenure.core import commands as c
 from tenure.core.sessions import Session
 from tenure.nats.runs import Runs
+from tenure.worker.tail import Tail
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
 from tests.support import FAST, wait_until, wake
@@ -100,6 +102,51 @@ async def test_no_body_starts_under_a_session_that_has_lost_its_trust(
         await started.wait()
         assert await run.result(10) == "attempt 2"
     assert ran == [2]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a defect"), OutcomeUnknown("no answer", key="k")], ids=lambda e: e.args[0]
+)
+async def test_an_attempt_whose_handling_ended_in_the_middle_is_not_run_again_as_a_claim_of_its_own(
+    app: App,
+    client: Client,
+    behind: Workers,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    """Its outcome is not stored: a crash, or trust that lapsed for a moment. The process and its session live on.
+
+    The wake-up comes again. The claim, decided on the record that it carries, is refused, and that answer is lost; refused
+    once more it reads, and finds a holder under its own session with the number that it would have written.
+    """
+    ran: list[int] = []
+    failed = asyncio.Event()
+    real = Tail.store
+
+    @app.actor
+    async def work(ctx: Context) -> str:
+        ran.append(ctx.attempt)
+        return f"attempt {ctx.attempt}"
+
+    async def store(self: Tail, *args: Any) -> Any:
+        if failed.is_set():
+            return await real(self, *args)
+        failed.set()
+        raise error
+
+    monkeypatch.setattr(Tail, "store", store)
+    async with behind.run(app) as running:
+        run = await client.submit(work.call(), key="k")
+        await failed.wait()
+        lost = proxy.lose_answer(record(app, "k", "running"))
+        assert await run.result(10) == "attempt 2"
+        assert lost.hits
+        assert running.worker.metrics.claims["work", "reclaimed"] == 1
+        status = await run.status()
+        assert status is not None
+        assert status.failures == 0
+    assert ran == [1, 2]
 
 
 # -- drain and lease ---------------------------------------------------------------------------------------------------

@@ -85,13 +85,14 @@ class Head:
         def mine(record: Record) -> bool:
             """Only this delivery works on the run in this process.
 
-            So a new holder under this session is its own claim.
+            So a new holder under this session is its own claim, unless its attempt was given up here.
             """
             holder = record.holder
             return (
                 holder is not None
                 and (holder.session, holder.run_id) == (command.session, command.run_id)
                 and holder != command.own_lost
+                and not self._table.gave_up(holder)
             )
 
         return await self._stores.runs.commit(key, command, at=found, mine=mine, patience=patience)

@@ -223,10 +223,12 @@ class Worker(Service):
         patience = Patience(self.stores.clock, alive=lambda: lease.trusted)
         try:
             await handler.handle(live, delivery, lease, patience)
-        except TenureError as error:  # the server is gone and trust is over: the session will be given up
+        except TenureError as error:  # the server is gone and trust is over: the session will be given up, as a rule
             self.metrics.errors["server"] += 1
+            self.table.give_up(live)
             _log.warning("run.given_up", key=live.key, run_id=live.run_id, error=str(error))
         except Exception:  # noqa: BLE001  (a defect of ours ends this key's handling, not the worker)
+            self.table.give_up(live)
             self._unexpected("run.crashed", key=live.key, run_id=live.run_id)
         finally:
             live.forget_timers()

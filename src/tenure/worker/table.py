@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.context import Context, StopReason
+from tenure.core.records import Holder
 from tenure.core.sessions import Progress
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class Table:
         self._live: dict[str, Live] = {}
         self.stuck: set[Live] = set()
         self._abandoned: set[Live] = set()
+        self._given_up: set[Holder] = set()
         self.on_change: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -209,6 +211,17 @@ class Table:
         live.abandon()
         self.leave(live)
         self._abandoned.add(live)
+
+    def give_up(self, live: Live) -> None:
+        """Its handling ends in the middle, its session goes on: the record may name its attempt for good."""
+        if live.context is not None:
+            held = live.context.session
+            mine = Holder(session=held, run_id=live.run_id, attempt=live.context.attempt)
+            self._given_up = {one for one in self._given_up if one.session == held} | {mine}
+
+    def gave_up(self, holder: Holder) -> bool:
+        """Whether that attempt was had in hand and given up: no claim may take it for its own, its body would run twice."""
+        return holder in self._given_up
 
     def running_on(self) -> list[Live]:
         """Bodies that ignore their stop and have no slot any more. Safe from any thread."""
