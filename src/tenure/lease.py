@@ -2,9 +2,10 @@
 
 This process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
 
-Owns the session entry (created before the first claim, renewed by CAS every ttl/5, closed at the end, never created
-again), the watch for stop signals, and the in-progress acks of every wake-up in hand. Trust runs from the *send* of the
-last confirmed renewal [17]. A refused renewal is read: only ``closed`` or missing ends the session [18].
+Owns the session entry (created before the first claim, renewed by CAS every ttl/5, closed at the end or, if that failed,
+by the process's next session; never created again), the watch for stop signals, and the in-progress acks of every wake-up
+in hand. Trust runs from the *send* of the last confirmed renewal [17]. A refused renewal is read: only ``closed`` or missing
+ends the session [18].
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Lease:
         options: dict[str, Any],
         on_stop: Callable[[StopSignal], None],
         on_lost: Callable[[str], None],
+        unclosed: list[Session] | None = None,
     ) -> None:
+        """``unclosed``: sessions of this process that could not be closed, as they are to be; changed here."""
         self._url = url
         self._names = names
         self._config = config
@@ -70,6 +73,7 @@ class Lease:
             ttl=ttl,
             started_at=clock.now(),
         )
+        self._unclosed = [] if unclosed is None else unclosed
         self._revision = 0
         self._trusted_until = 0.0
         self._lost: str | None = None
@@ -128,6 +132,9 @@ class Lease:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
                 self._loop.call_soon_threadsafe(self._asked_to_close)
         await in_own_thread(self._thread.join)
+        if self.left_open and self._revision and all(left.id != self.id for left in self._unclosed):
+            self._unclosed.append(replace(self._session, closed=reason))
+            _log.warning("lease.left_open", session=self.id)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -164,6 +171,7 @@ class Lease:
                     group.create_task(sessions.watch_stops(self.id, self._on_stop).run()),
                     group.create_task(self._renew(sessions)),
                     group.create_task(self._in_progress(conn)),
+                    group.create_task(self._close_unclosed(sessions)),
                 ]
                 self._opened.set()
                 await self._closing.wait()
@@ -240,23 +248,35 @@ class Lease:
                 if since <= old:
                     await conn.publish(reply, b"+WPI")
 
+    async def _close_unclosed(self, sessions: Sessions) -> None:
+        """Nobody else may do it: without a supervisor what such a session holds would be held for good."""
+        while self._unclosed:
+            left = self._unclosed[0]
+            with contextlib.suppress(NotSent, Lost, TenureError):
+                if await _close_entry(sessions, left):
+                    self._unclosed.remove(left)
+                    continue
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def _close(self, sessions: Sessions) -> None:
         """Close the entry, so that nobody has to wait for the ttl.
 
-        Best effort: a supervisor closes what is left open.
+        Best effort: the next session of this process, or a supervisor, closes what is left open.
         """
-        closed = replace(self._session, closed=self._reason or "closed")
         patience = Patience(self._clock, self._config.request_timeout_seconds * 2)
+        closed = replace(self._session, closed=self._reason)
         while True:
             with contextlib.suppress(NotSent, Lost, TenureError):
-                if await sessions.write(closed, self._revision):
+                if await sessions.write(closed, self._revision) or await _close_entry(sessions, closed):
                     self.left_open = False
                     return
-                seen = await sessions.read(self.id)
-                if seen is None or seen.session.closed is not None:
-                    self.left_open = False
-                    return
-                self._revision = seen.revision
             if not await patience.pause():
-                _log.warning("lease.left_open", session=self.id)
                 return
+
+
+async def _close_entry(sessions: Sessions, closed: Session) -> bool:
+    """Close a session at the revision that it has now; False if that moved meanwhile. One that is closed stays as it is."""
+    seen = await sessions.read(closed.id)
+    if seen is None or seen.session.closed is not None:
+        return True
+    return bool(await sessions.write(replace(seen.session, closed=closed.closed), seen.revision))

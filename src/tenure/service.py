@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenure.core.errors import TenureError
-from tenure.core.sessions import Kind, StopSignal
+from tenure.core.sessions import Kind, Session, StopSignal
 from tenure.lease import Lease
 from tenure.metrics import Metrics
 from tenure.stores import Stores
@@ -38,6 +38,7 @@ class Service(ABC):
         self._options = options
         self._stores: Stores | None = None
         self._lease: Lease | None = None
+        self._unclosed: list[Session] = []
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,6 +125,7 @@ class Service(ABC):
             options=self._options,
             on_stop=self._signalled,
             on_lost=self._lease_lost,
+            unclosed=self._unclosed,
         )
         await lease.open()
         self.metrics.trusted_until = lambda: lease.trusted_until_epoch  # to be asked until another one is open

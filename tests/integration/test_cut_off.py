@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, RunCancelled
+from tenure import App, Client, Context, Retry, RunCancelled
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy
@@ -72,6 +72,67 @@ async def test_scenario_07_a_cancel_is_never_lost(
         status = await run.status()
         assert status is not None
         assert (status.phase, status.generation, status.attempt) == ("cancelled", 1, 1)
+
+
+class Tripping(dict[str, float]):
+    """What the lease's thread trips over."""
+
+    def copy(self) -> dict[str, float]:
+        raise RuntimeError("a defect")
+
+
+@pytest.mark.parametrize("closed_by", ["itself", "a supervisor", "itself after a failure"])
+async def test_a_session_that_could_not_be_closed_is_closed_once_there_is_another(
+    closed_by: str,
+    namespace: str,
+    nats_server: str,
+    proxy: Proxy,
+    behind: Workers,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Cut off until the session is lost and its close is given up (or its thread fails); no supervisor runs.
+
+    Under its next session the worker closes the one that it had: nobody else would, and its run would be held for good. It
+    counts as every loss of a lease does, if it was not handed back. What was closed by others meanwhile stays as they wrote it.
+    """
+    app = App(namespace, config=replace(FAST, session_ttl_seconds=1.0, request_timeout_seconds=0.3))
+    ran: list[tuple[int, int]] = []
+
+    @app.actor(retry=Retry(initial=0.01))
+    async def work(ctx: Context) -> int:
+        ran.append((ctx.attempt, ctx.failures))
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return ctx.attempt
+
+    async with app.connect(nats_server) as client, behind.run(app) as running:
+        first = running.worker.lease.id
+        run = await client.submit(work.call(), key="k")
+        await wait_until(lambda: ran, description="the body runs")
+        if closed_by == "itself after a failure":
+            running.worker.lease.in_hand = Tripping(running.worker.lease.in_hand)
+        else:
+            await proxy.take_down()
+            await wait_until(lambda: "lease.left_open" in caplog.text, description="its close is given up")
+            if closed_by == "a supervisor":
+                seen = await client.stores.sessions.read(first)
+                assert seen is not None
+                assert await client.stores.sessions.write(replace(seen.session, closed="expired"), seen.revision)
+            await proxy.bring_up()
+        assert await run.result(10) == 2
+        assert running.worker.lease.id != first
+        closed = await wait_until(lambda: reason(client, first), description="it is closed")
+        assert closed == ("expired" if closed_by == "a supervisor" else "lease_lost")
+        await wait_until(lambda: not running.worker._unclosed, description="nothing is left to be closed")
+    handed_back = closed_by == "itself after a failure"  # the server was there
+    assert ran == [(1, 0), (2, 0 if handed_back else 1)]
+
+
+async def reason(client: Client, session: str) -> str | None:
+    """Why a session was closed, if it was."""
+    seen = await client.stores.sessions.read(session)
+    assert seen is not None
+    return seen.session.closed
 
 
 WORKER = """
