@@ -107,7 +107,7 @@ def status_of_last(record: Record, last: Last) -> Status:
         generation=last.generation,
         run_id=last.run_id,
         attempt=last.attempt,
-        failures=0,
+        failures=last.failures,
         actor=record.task.actor,
         queue=record.task.queue,
         error=f"{last.failure.type}: {last.failure.message}" if last.failure else None,

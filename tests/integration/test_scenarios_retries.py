@@ -205,3 +205,32 @@ async def test_a_run_that_has_started_is_not_due_any_more(app: App, client: Clie
     row = row_of("k", state_of(found.record), client.now())
     assert row is not None
     assert (row.phase, row.due) == ("succeeded", None)
+
+
+@pytest.mark.parametrize("ends", ["succeeded", "failed"])
+async def test_a_final_status_tells_the_failures_whoever_asks_and_whenever(
+    app: App, client: Client, workers: Workers, ends: str
+) -> None:
+    """``wait`` and ``status``, and for a run whose key has gone on to the next generation meanwhile."""
+
+    @app.actor(retry=Retry(max_attempts=3, initial=0.01))
+    async def work(ctx: Context, bad: int) -> None:
+        if ctx.attempt <= bad:
+            raise ValueError(ctx.attempt)
+
+    failures = 2 if ends == "succeeded" else 3
+    async with workers.run(app):
+        run = await client.submit(work.call(failures), key="k")
+        waited = await run.wait(10)
+        status = await run.status()
+        assert status is not None
+        assert (waited.phase, waited.attempt, waited.failures) == (ends, 3, failures)
+        assert (status.phase, status.attempt, status.failures) == (ends, 3, failures)
+        newer = await client.submit(work.call(0), key="k", delay=60.0)
+        assert newer.generation == 2
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, status.attempt, status.failures) == (ends, 3, failures)
+        status = await newer.status()
+        assert status is not None
+        assert status.failures == 0

@@ -26,9 +26,9 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
         return _new(record, command, now, Did.SUBMITTED)
     spent = record.failures + 1 >= record.task.policy.max_attempts
     if record.phase is Phase.RUNNING and spent and command.lost is not None and command.lost == record.holder:
-        lost = ended(record, Phase.FAILED, now, failure=LOST)  # [29]: its takeover could only write `failed`
-        spent_record = replace(record, holder=None, last=lost, failures=record.failures + 1)
-        return _new(owing(spent_record, lost), command, now, Did.SUBMITTED)
+        spent_record = replace(record, holder=None, failures=record.failures + 1)
+        lost = ended(spent_record, Phase.FAILED, now, failure=LOST)  # [29]: its takeover could only write `failed`
+        return _new(owing(replace(spent_record, last=lost), lost), command, now, Did.SUBMITTED)
     if command.if_live == "reject":
         return Refused(Why.LIVE)
     if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace

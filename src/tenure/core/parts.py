@@ -96,4 +96,5 @@ def ended(
         blob=blob,
         failure=failure,
         reason=reason,
+        failures=record.failures,
     )

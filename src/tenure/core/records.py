@@ -173,6 +173,7 @@ class Last(Struct, frozen=True, kw_only=True, omit_defaults=True):
     blob: Blob | None = None
     failure: Failure | None = None
     reason: str = ""
+    failures: int = 0
 
 
 class Death(Struct, frozen=True, kw_only=True, omit_defaults=True):
