@@ -1,4 +1,4 @@
-"""An app for worker processes that are shut down; its namespace, log and drain come from the environment."""
+"""An app for worker processes that are shut down; its namespace, log, drain and ttl come from the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = App(
     os.environ.get("TENURE_TEST_NAMESPACE", "unset"),
     config=replace(
         FAST,
-        session_ttl_seconds=0.6,
+        session_ttl_seconds=float(os.environ.get("TENURE_TEST_TTL", "0.6")),
         request_timeout_seconds=0.6,
         drain_seconds=float(os.environ.get("TENURE_TEST_DRAIN", "10")),
     ),

@@ -18,6 +18,9 @@ import psutil
 import pytest
 
 from tenure import App, Client, Run
+from tenure.cli.problems import Exit
+from tenure.nats.embedded import EmbeddedServer
+from tests.conftest import Supervisors
 from tests.support import wait_until
 
 KINDS = pytest.mark.parametrize("actor", ["work", "plain", "isolated"])
@@ -27,12 +30,12 @@ class Processes:
     """Starts `tenure worker` processes and reads what their bodies noted; none outlives its test."""
 
     def __init__(self, url: str, log: Path) -> None:
-        self._url, self._log = url, log
+        self.url, self._log = url, log
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, drain: float = 10.0, concurrency: int = 20) -> subprocess.Popen[bytes]:
         with self._log.with_suffix(".stderr").open("ab") as errors:
-            command = [sys.executable, "-m", "tenure.cli", "worker", "tests.shutdown:app", "--url", self._url]
+            command = [sys.executable, "-m", "tenure.cli", "worker", "tests.shutdown:app", "--url", self.url]
             popen = subprocess.Popen(
                 [*command, "--concurrency", str(concurrency)],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TENURE_TEST_DRAIN": str(drain)},
@@ -79,41 +82,72 @@ def processes(nats_server: str, tmp_path: Path) -> Iterator[Processes]:
         popen.wait()
 
 
+class Shutdowns:
+    """Workers of which one that is at work gets SIGTERM, at a random moment; another takes its place."""
+
+    def __init__(self, processes: Processes, rng: random.Random) -> None:
+        self._processes, self._rng = processes, rng
+        self.signalled: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        self._processes.start(drain=0.1, concurrency=5)
+
+    def _at_work(self) -> list[subprocess.Popen[bytes]]:
+        busy = {note[-1] for note in self._processes.notes("start")}
+        return [p for p in self._processes.started if str(p.pid) in busy and p not in self.signalled]
+
+    async def one(self) -> None:
+        victims: list[subprocess.Popen[bytes]] = await wait_until(
+            self._at_work, description="a worker works", timeout=20
+        )
+        await asyncio.sleep(self._rng.uniform(0.0, 0.2))  # paused: a random moment
+        self.signalled.append(self._rng.choice(victims))
+        self.signalled[-1].send_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
 @pytest.mark.timeout(180)
 async def test_scenario_22_twenty_warm_shutdowns_under_a_thousand_tasks_lose_and_repeat_nothing(
-    app: App, client: Client, processes: Processes
+    app: App, server: EmbeddedServer, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """celery#3802, #4354. Three workers; one at random gets SIGTERM at a random moment, 20 times, and is replaced.
 
-    Bodies of three kinds take 0 to 0.4 s, the drain allows 0.1 s: some end in it, some are handed back. Each key has one
-    outcome, one body has ended for it (an allowance of one attempt, and nothing counted), and every worker ended with 0.
+    A supervisor repairs what it thinks is broken. Half-way the server is killed; a worker is told to stop while it is away,
+    and it comes back well within the ttl. Bodies of three kinds take 0 to 0.4 s, the drain allows 0.1 s: some end in it,
+    some are handed back. Each key has one outcome, one body has ended for it (an allowance of one attempt, and nothing
+    counted), and every worker ended with 0; the one told without a server may say that it could not reach it.
     """
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
     kinds = [rng.choices(["work", "plain", "isolated"], [12, 6, 2])[0] for _ in range(1_000)]
     calls = [(app.actors[kind].call(rng.uniform(0.0, 0.4)), f"k{number}") for number, kind in enumerate(kinds)]
+    processes.url = server.url
+    monkeypatch.setenv("TENURE_TEST_TTL", "10")
+    shutdowns = Shutdowns(processes, rng)
     for _ in range(3):
-        processes.start(drain=0.1, concurrency=5)
-    runs = [run for run in await client.submit_many(calls) if isinstance(run, Run)]
-    assert len(runs) == 1_000
-    waiting = asyncio.gather(*(run.wait(50) for run in runs))
-    signalled: list[subprocess.Popen[bytes]] = []
-
-    def at_work() -> list[subprocess.Popen[bytes]]:
-        busy = {note[-1] for note in processes.notes("start")}
-        return [popen for popen in processes.started if str(popen.pid) in busy and popen not in signalled]
-
-    for _ in range(20):
-        victims: list[subprocess.Popen[bytes]] = await wait_until(at_work, description="a worker works", timeout=20)
-        await asyncio.sleep(rng.uniform(0.0, 0.2))  # paused: a random moment
-        signalled.append(rng.choice(victims))
-        signalled[-1].send_signal(signal.SIGTERM)
-        processes.start(drain=0.1, concurrency=5)
-    under_way = not waiting.done()
-    final = await waiting
-    codes = [await processes.ended(popen) for popen in signalled]
-    assert codes == [0] * 20, f"seed {seed}"
+        shutdowns.start()
+    async with app.connect(server.url) as client, Supervisors(server.url).run(app):
+        runs = [run for run in await client.submit_many(calls) if isinstance(run, Run)]
+        assert len(runs) == 1_000
+        waiting = asyncio.gather(*(run.wait(50) for run in runs))
+        for number in range(20):
+            if number == 10:
+                await asyncio.to_thread(server.kill)
+            await shutdowns.one()
+            if number == 10:
+                await asyncio.to_thread(server.start)
+            shutdowns.start()
+        under_way = not waiting.done()
+        final = await waiting
+    codes = [await processes.ended(popen) for popen in shutdowns.signalled]
+    assert codes[10] in {Exit.OK, Exit.UNAVAILABLE}, f"seed {seed}"
+    assert codes[:10] + codes[11:] == [Exit.OK] * 19, f"seed {seed}"
     assert Counter(status.phase for status in final) == {"succeeded": 1_000}, f"seed {seed}"
     assert {status.failures for status in final} == {0}, f"seed {seed}"
     started, ended = (Counter(note[2] for note in processes.notes(word)) for word in ("start", "end"))
