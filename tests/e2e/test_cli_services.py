@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -75,6 +77,39 @@ def test_a_worker_answers_health_ready_and_metrics(own: Cli) -> None:
     assert status == 200
     assert re.search(r'tenure_outcomes_total\{actor="say",outcome="succeeded"\} [1-9]', text)
     assert 'tenure_superseded_total{actor="say",where="head"}' in text
+
+
+async def test_scenario_28_ready_is_false_over_http_while_a_worker_does_not_pull(
+    namespace: str, tmp_path: Path
+) -> None:
+    """celery#8384. The server of a worker process is killed and comes back, five times; it is alive all the while.
+
+    Deaf, ``/ready`` is 503 and says why; a task that comes after the restart is delivered within 5 s, and then it is 200.
+    """
+    app = App(namespace, config=FAST)
+
+    @app.actor
+    async def say(text: str) -> str:
+        raise NotImplementedError  # the worker has another
+
+    with EmbeddedServer() as server, contextlib.closing(Cli(tmp_path, server.url, namespace)) as cli:
+        async with app.connect(server.url) as client:
+            with cli.worker() as worker:
+
+                async def ready(code: int) -> str:
+                    got, text = await asyncio.to_thread(worker.get, "/ready")
+                    return text if got == code else ""
+
+                for number in range(5):
+                    await asyncio.to_thread(server.kill)
+                    why = await wait_until(lambda: ready(503), description="deaf, and not ready")
+                    assert "ready" not in why
+                    assert await asyncio.to_thread(worker.get, "/health") == (200, "alive\n")
+                    await asyncio.to_thread(server.start)
+                    await wait_until(lambda: client.stores.conn.is_connected, description="the client is back")
+                    run = await client.submit(say.call(f"hello {number}"), key=f"k{number}")
+                    assert await run.result(5) == f"hello {number}"
+                    assert await wait_until(lambda: ready(200), description="ready again") == "ready\n"
 
 
 def test_a_worker_says_in_words_when_it_is_ready(own: Cli) -> None:

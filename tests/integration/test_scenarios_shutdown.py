@@ -104,6 +104,8 @@ class Shutdowns:
         await asyncio.sleep(self._rng.uniform(0.0, 0.2))  # paused: a random moment
         self.signalled.append(self._rng.choice(victims))
         if server is not None:
+            for popen in self.signalled[:-1]:
+                await self._processes.ended(popen)
             await asyncio.to_thread(server.kill)
         self.signalled[-1].send_signal(signal.SIGTERM)
         if server is not None:
