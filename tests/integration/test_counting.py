@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from tenure import App, Client, Context
 from tenure.core import commands as c
 from tenure.core.parts import entry
-from tenure.core.records import Count, Holder, Phase, encode, state_of
-from tenure.nats.runs import Found
+from tenure.core.records import Count, Failure, Holder, Phase, encode, state_of
+from tenure.nats.runs import Committed, Found
 from tenure.stores import Stores
 from tenure.worker import Worker
-from tenure.worker.tail import Tail
+from tenure.worker.body import Ended, Raised, Returned, Snoozed
+from tenure.worker.tail import Stored, Tail
 from tests.conftest import Supervisors, Workers
 from tests.gates import opened_at_last
 from tests.proxy import Proxy, record
@@ -187,6 +188,10 @@ async def test_a_superseded_body_that_died_is_counted_once_by_whoever_takes_its_
         assert sum(counted) == 20
 
 
+async def nobody_listens(_ctx: Context, _done: float, _total: float | None, _note: str) -> None:
+    """Progress."""
+
+
 def counts_of(stores: Stores) -> Counter[str]:
     """What these stores are told to count from now on."""
     counted: Counter[str] = Counter()
@@ -306,3 +311,32 @@ async def test_a_fenced_end_is_counted_though_its_confirm_does_not_come_through(
         gate.set()
         await lost.done.wait()
         assert running.worker.metrics.fenced["waits"] == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "did"),
+    [
+        (Returned(b"1"), "succeeded"),
+        (Raised(Failure(type="E", message="m"), final=False), "retried"),
+        (Raised(Failure(type="E", message="m"), final=True), "failed"),
+        (Snoozed(5.0), "snoozed"),
+    ],
+)
+async def test_an_outcome_that_is_found_stored_already_is_counted_as_what_it_is(
+    app: App, client: Client, ended: Ended, did: str
+) -> None:
+    """Its write was sent twice around a reconnect, and the refusal is of the second copy."""
+    nothing = app.actor(name="nothing")(nothing_at_all)
+    stores = client.stores
+    run = await client.submit(nothing.call(), key="k")
+    claim = c.Claim(session="S", run_id=run.run_id, next_run_id="")
+    claimed = await stores.runs.commit("k", claim)
+    assert isinstance(claimed, Committed)
+    context = Context(
+        app=app, record=claimed.record, fence=claimed.revision, session="S", now=client.now, progress=nobody_listens
+    )
+    at, task = Found(claimed.record, claimed.revision), claimed.record.task
+    for _ in range(2):
+        stored = await Tail(stores).store(context, task, ended, at, stores.runs.patience())
+        assert isinstance(stored, Stored)
+        assert stored.did == did

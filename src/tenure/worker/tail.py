@@ -68,9 +68,7 @@ class Tail:
         if isinstance(result, Committed):
             return Stored(result.decision.did.value, result, failed)
         if result.refused.why is Why.ALREADY:  # my own write, its answer lost
-            last = result.found.record.last if result.found.record else None
-            cancelled = last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED
-            return Stored((Did.CANCELLED if cancelled else _did(command)).value, result, failed)
+            return Stored(_did(command, result.found.record).value, result, failed)
         return Void(result.refused.why, _where(command, task))
 
     async def settle(self, stored: Stored, run_id: str, patience: Patience) -> None:
@@ -214,12 +212,18 @@ def holder_of(context: Context) -> Holder:
     return Holder(session=context.session, run_id=context.run_id, attempt=context.attempt)
 
 
-def _did(command: object) -> Did:
+def _did(command: c.Succeed | c.FailAttempt | c.SnoozeRun | c.HandBack, record: Record | None) -> Did:
+    """What the command has done, told from the record in which its own write is found."""
+    holder = command.holder
+    if record is not None and record.last is not None and record.last.run_id == holder.run_id:
+        if record.last.phase is Phase.CANCELLED:
+            return Did.CANCELLED
+        if isinstance(command, c.Succeed):
+            return Did.SUCCEEDED if record.run_id == holder.run_id else Did.RESCHEDULED
+        return Did.FAILED
     match command:
-        case c.Succeed():
-            return Did.SUCCEEDED
         case c.FailAttempt():
-            return Did.FAILED
+            return Did.RETRIED
         case c.SnoozeRun():
             return Did.SNOOZED
         case _:
