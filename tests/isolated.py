@@ -95,6 +95,11 @@ async def ends(ctx: Context, how: str) -> Any:
 
 
 @app.actor(isolation="process", retry=None)
+def puts_off(ctx: Context) -> None:
+    ctx.reschedule(delay=60.0)
+
+
+@app.actor(isolation="process", retry=None)
 async def tells(ctx: Context) -> None:
     await ctx.progress(3, 10, "third")
     ctx.log.warning("body.spoke", word="hello")

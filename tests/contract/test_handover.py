@@ -155,7 +155,9 @@ async def test_what_no_actor_can_be_called_is_known_to_nobody(actor: str, stores
     assert await Handovers(stores.conn, stores.names).offer(delivery_of(stores), actor, 1.0) is Reply.NOBODY
 
 
-@pytest.mark.parametrize("kind", ["garbage", "another queue", "no wake-up", "no ack subject", "another consumer"])
+@pytest.mark.parametrize(
+    "kind", ["garbage", "no text", "another queue", "no wake-up", "no ack subject", "another consumer"]
+)
 async def test_an_offer_that_is_none_is_refused(kind: str, stores: Stores, other: Stores) -> None:
     """Else whoever may offer could have a worker publish acks to any subject."""
     taken: list[Delivery] = []
@@ -169,6 +171,7 @@ async def test_an_offer_that_is_none_is_refused(kind: str, stores: Stores, other
     ack = good.reply
     payload = {
         "garbage": b"garbage",
+        "no text": b'{"subject":"\xff","reply":""}',
         "another queue": _payload(stores.names.work("mail", "normal", "k", "r1"), ack),
         "no wake-up": _payload("orders.new", ack),
         "no ack subject": _payload(good.subject, "orders.new"),

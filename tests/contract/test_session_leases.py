@@ -102,7 +102,9 @@ async def test_a_session_that_cannot_be_stored_is_unavailable(nats_server: str, 
             await stores.sessions.read("01JA")
 
 
-@pytest.mark.parametrize(("data", "headers"), [(b"", {"KV-Operation": "DEL"}), (b"\xff not ours", {})])
+@pytest.mark.parametrize(
+    ("data", "headers"), [(b"", {"KV-Operation": "DEL"}), (b"\xff not ours", {}), (b'{"id":"\xff no text"}', {})]
+)
 async def test_what_holds_no_session_is_none_at_its_revision(stores: Stores, data: bytes, headers: dict[str, str]):
     """Removed with a key-value tool, or overwritten: read as missing, and only at that revision can one be created."""
     await stores.sessions.create(session(), patience(stores))

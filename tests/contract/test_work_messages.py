@@ -172,7 +172,10 @@ async def test_what_is_due_within_two_seconds_is_a_wake_up_at_once(stores: Store
 # -- what may lie in the stream --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["garbage", "empty", "no record", "not a record", "binary", "another bucket's"])
+@pytest.mark.parametrize(
+    "kind",
+    ["garbage", "empty", "no record", "not a record", "no text", "head is no text", "binary", "another bucket's"],
+)
 async def test_a_payload_that_cannot_be_used_is_looked_up(kind: str, stores: Stores):
     """The subject says whom it is about; the record is then read.
 
@@ -186,6 +189,8 @@ async def test_a_payload_that_cannot_be_used_is_looked_up(kind: str, stores: Sto
         "empty": b"",
         "no record": head % (here, made.revision),
         "not a record": head % (here, made.revision) + b'{"schema":1}',
+        "no text": head % (here, made.revision) + b'{"schema":1,"key":"\xff"}',
+        "head is no text": b'{"i":"\xff","g":1,"r":1}\n{}',
         "binary": bytes(range(256)),
         "another bucket's": head % (b"01JANOTHER", made.revision) + made.data,
     }[kind]

@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Run
+from tenure.clock import SYSTEM, AlignedClock
 from tenure.worker import isolate
 from tests.conftest import Workers
 from tests.support import FAST, alive, lines, wait_until
@@ -56,14 +57,14 @@ async def test_the_time_for_a_start_counts_from_when_it_starts(client: Client, w
     async with workers.run(tasks.app) as running:
         assert running.worker._handler is not None
         children = running.worker._handler._children
-        children._starting = isolate._STARTS_AT_ONCE
+        children._starting[tasks.double.home] = isolate._STARTS_AT_ONCE
         run = await client.submit(tasks.double.call(1))
         await wait_until(lambda: len(running.worker.table) == 1, description="the run is in hand")
         over = client.now() + 4.5
         await wait_until(lambda: client.now() > over, description="that time is over")
         assert not children._all
         for _ in range(isolate._STARTS_AT_ONCE):
-            children.started()
+            children.started(tasks.double.home)
         assert await outcomes([run]) == {("succeeded", 1, 0)}
 
 
@@ -86,6 +87,19 @@ async def test_runs_that_wait_for_a_child_take_one_that_is_given_back(
         assert await outcomes(runs) == {("succeeded", 1, 0)}
         (tmp_path / "open").touch()
         await stuck.result(5)
+
+
+async def test_an_actor_whose_starts_all_hang_leaves_a_turn_to_the_others(tasks: Any) -> None:
+    children = isolate.Children(FAST, AlignedClock(SYSTEM))
+    try:
+        for _ in range(isolate._STARTS_AT_ONCE):
+            await children.take(tasks.waits.home)
+        waiting = asyncio.create_task(children.take(tasks.waits.home))
+        await asyncio.wait_for(children.take(tasks.double.home), 5)
+        assert not waiting.done()
+        waiting.cancel()
+    finally:
+        await children.close()
 
 
 @pytest.mark.parametrize("how", ["hangs", "exits"])

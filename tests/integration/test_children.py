@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.clock import SYSTEM, AlignedClock
 from tenure.worker.isolate import Children, Remote
-from tenure.worker.pipe import Prepare, Ready, Start
+from tenure.worker.pipe import Done, Prepare, Ready, Start
 from tenure.worker.process import Child
 from tenure.worker.table import Live
 from tests.conftest import Workers
@@ -31,6 +31,30 @@ def app(tasks: Any) -> App:
     return found
 
 
+def start(args: bytes, clock_offset: float = 0.0) -> Start:
+    """Of a body that needs no more than its arguments."""
+    common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None}
+    numbers = dict.fromkeys(("generation", "attempt", "failures", "fence", "traceback_limit", "result_limit"), 1)
+    return Start(args=args, clock_offset=clock_offset, **common, **numbers)  # type: ignore[arg-type]  # dicts of plain values
+
+
+async def test_a_body_in_a_child_goes_by_the_time_of_its_worker(tasks: Any) -> None:
+    """Which is the server's. A delay counted from a wrong clock of the machine would be another one for everybody else."""
+    child = Child()
+    try:
+        await child.connect()
+        child.send(Prepare("tests.isolated", "puts_off", "puts_off", tasks.app.namespace, logging.WARNING))
+        assert await child.receive() == Ready()
+        now = SYSTEM.now() - 3600
+        child.send(start(tasks.puts_off.call().args, clock_offset=-3600.0))
+        done = await child.receive()
+        assert isinstance(done, Done)
+        assert done.rescheduled is not None
+        assert 60 <= done.rescheduled.due - now < 90
+    finally:
+        await child.end()
+
+
 async def test_a_child_ends_by_itself_when_its_worker_hangs_up(tasks: Any, tmp_path: Path) -> None:
     """Where no kernel signal tells it: the socket is closed while a body runs, and what the body started ends too."""
     log = tmp_path / "log"
@@ -40,9 +64,7 @@ async def test_a_child_ends_by_itself_when_its_worker_hangs_up(tasks: Any, tmp_p
         child.send(Prepare("tests.isolated", "breeds", "breeds", tasks.app.namespace, logging.WARNING))
         assert await child.receive() == Ready()
         args = tasks.breeds.call(str(log)).args
-        common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None}
-        numbers = dict.fromkeys(("generation", "attempt", "failures", "fence", "traceback_limit", "result_limit"), 1)
-        child.send(Start(args=args, **common, **numbers))  # type: ignore[arg-type]  # two dicts of plain values
+        child.send(start(args))
         pids = [int(word) for word in (await lines(log, 1))[0].split()[1:]]
         assert child._writer is not None
         child._writer.close()
@@ -89,10 +111,11 @@ async def test_a_socket_is_not_closed_under_the_one_who_connects_it(monkeypatch:
 async def test_a_run_that_is_given_up_while_its_child_is_told_not_to_start_goes_no_further(
     tasks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its child is not ready in time, and is being told to leave it, when the run is abandoned: it must not be claimed."""
-    leaving, gate = asyncio.Event(), asyncio.Event()
+    """The worker drains, its child is being told to leave it, and the run is abandoned: it must not be claimed."""
+    starting, leaving, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def lingering(_remote: Remote, _child: Child) -> None:
+        starting.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -102,10 +125,12 @@ async def test_a_run_that_is_given_up_while_its_child_is_told_not_to_start_goes_
             raise
 
     monkeypatch.setattr(Remote, "_prepare", lingering)
-    children = Children(replace(FAST, child_start_seconds=0.01))
+    children = Children(FAST, AlignedClock(SYSTEM))
     remote = Remote(children, Live("k", "r", ""), tasks.double, tasks.double.home)
     try:
         making = asyncio.create_task(remote.make_ready())
+        await starting.wait()
+        remote.told("drain")
         await leaving.wait()
         making.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -44,7 +44,11 @@ async def test_an_unreadable_record_is_left_alone_and_stops_nobody_else(
         assert running.worker.metrics.errors["handler"] == 0
 
 
-@pytest.mark.parametrize("data", [b"\xff not a record", b'{"schema": 99}'], ids=["unreadable", "newer"])
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff not a record", b'{"schema":1,"key":"\xff"}', b'{"schema": 99}'],
+    ids=["unreadable", "no text", "newer"],
+)
 async def test_an_origin_that_cannot_be_read_stops_no_repair_of_its_target(
     namespace: str, workers: Workers, supervisors: Supervisors, data: bytes
 ) -> None:

@@ -25,6 +25,7 @@ from tenure.cli.bench_actors import COUNTS, STAMPS, Counts, make_app
 from tenure.cli.bench_probe import Stamps, cpu_seconds
 from tenure.client import Client
 from tenure.core.errors import TenureError
+from tenure.core.records import read_state
 from tenure.core.subjects import PRIORITIES
 from tenure.nats.scan import Header
 
@@ -176,9 +177,10 @@ class Stage:
 
         def seen(header: Header) -> None:
             nonlocal again
-            phase, *_, generation = header.state.split(" ")
+            state = read_state(header.state)
+            phase = state.phase.value if state is not None else "unreadable"
             phases[phase] = phases.get(phase, 0) + 1
-            again += generation != "1"
+            again += state is None or state.generation != 1
 
         await self.client.stores.runs.scan(seen)
         finished = phases.get("succeeded", 0)

@@ -10,6 +10,11 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+import msgspec
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that are none of ours: it has an error of its own, but none for text that is no UTF-8."""
+
 
 def number(value: object) -> float | None:
     """A finite number as a plain float; None for anything else, a bool and an int that no float can hold included."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tenure.core.dead import DeadLetter, decode_letter, encode_letter
 from tenure.core.errors import OutcomeUnknown, StillOwed, Unavailable
+from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -130,7 +131,7 @@ class Dead:
             if data:
                 try:
                     yield Kept(decode_letter(data), sequence)
-                except msgspec.DecodeError as error:
+                except UNREADABLE as error:
                     _log.warning(
                         "letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error)
                     )

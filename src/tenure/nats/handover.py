@@ -15,6 +15,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.core.errors import InvalidCall
+from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import Connection, Lost, NotSent
@@ -81,7 +82,7 @@ class Handovers:
         """None for what names no wake-up of ``queue``, or would have us publish acks to a subject that is not its."""
         try:
             offer = _offer.decode(data)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return None
         to, ack = self._names.parse_work(offer.subject), parse_ack(offer.reply)
         if to is None or to.queue != queue or ack is None:

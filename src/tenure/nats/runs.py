@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from tenure.clock import Clock
 from tenure.core.commands import PROVEN, Command, Confirm, ExpirePrevious, TakeCounts
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
+from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Count, Record, decode, encode, encode_to_store, state_of, ttl_of
 from tenure.core.subjects import Names, decode_key
@@ -378,7 +379,7 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
 def _record(data: bytes) -> Record:
     try:
         return decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         msg = f"the bucket holds what is no record of Tenure ({error}): {data[:80]!r}"
         raise UnreadableRecord(msg) from error
 

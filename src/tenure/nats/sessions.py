@@ -14,6 +14,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.core.errors import Unavailable
+from tenure.core.given import UNREADABLE
 from tenure.core.records import Holder
 from tenure.core.sessions import (
     CLOSED_KEPT_SECONDS,
@@ -225,6 +226,6 @@ def _decoded(decode: Callable[[bytes], T], subject: str, data: bytes) -> T | Non
         return None
     try:
         return decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         _log.error("entry.unreadable", subject=subject, error=str(error))
         return None

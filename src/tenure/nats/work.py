@@ -15,6 +15,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable
+from tenure.core.given import UNREADABLE
 from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
 from tenure.core.records import Record, decode
 from tenure.core.subjects import Names, WorkSubject
@@ -245,13 +246,13 @@ class Work:
         line, _, data = msg.data.partition(b"\n")
         try:
             head = _head.decode(line)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return Delivery(msg.subject, msg.reply, deliveries, to)
         if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
         try:
             record = decode(data)
-        except (NewerSchema, msgspec.DecodeError):  # looked up: the bucket may hold another one by now
+        except (NewerSchema, *UNREADABLE):  # looked up: the bucket may hold another one by now
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
         if to is None or record.key != to.key or record.run_id != to.run_id:
             return Delivery(msg.subject, msg.reply, deliveries, to, head.g)

@@ -167,7 +167,7 @@ class _Child:
             record=_record(start, actor),
             fence=start.fence,
             session=start.session,
-            now=time.time,
+            now=lambda: time.time() + start.clock_offset,
             progress=self._note,
         )
         with self._telling:

@@ -61,7 +61,7 @@ class Handler:
         self._offers = Offers(stores, metrics)
         self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
         """Starts a task that the service looks after; None while it does not run."""
-        self._children = Children(stores.config)
+        self._children = Children(stores.config, stores.clock)
         self._isolates = any(actor.home is not None for actor in app.actors.values())
         self._pool = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="tenure-body")
 

@@ -15,9 +15,11 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from tenure.actors import Actor
+from tenure.clock import AlignedClock
 from tenure.config import Config
 from tenure.context import Context, StopReason
 from tenure.core.records import Failure
@@ -32,7 +34,8 @@ _log = get_logger("tenure.child")
 
 OnNote = Callable[[Context, float, float | None, str], Awaitable[None]]
 _STARTS_AT_ONCE = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-"""Children of a worker that start, or import an actor, at the same time: more would only make all of them slow."""
+"""Children of one actor that start, or import it, at the same time: more would only make all of them slow. Of all actors one
+more: an actor whose import hangs must not hold up the others."""
 _PAUSES = 0.5, 2.0
 """Seconds after a start that failed. One more than there are of these, and the attempt has failed."""
 
@@ -40,12 +43,13 @@ _PAUSES = 0.5, 2.0
 class Children:
     """The child processes of one worker."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clock: AlignedClock) -> None:
         self.config = config
+        self.clock = clock
         self._all: set[Child] = set()
         self._idle: dict[Child, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._starting = 0
+        self._starting: Counter[Home] = Counter()
         self._freed = asyncio.Event()
         """Set when a child may start, or one is idle."""
 
@@ -58,9 +62,9 @@ class Children:
             for child in [child for child in self._idle if child.exited.is_set()]:
                 self._retire(child)
             warm = [child for child in self._idle if child.home == home]
-            if not warm and self._starting < _STARTS_AT_ONCE:
+            if not warm and self._may_start(home):
                 warm = list(self._idle) or [self._new()]
-                self._starting += 1
+                self._starting[home] += 1
             if warm:
                 child = warm[-1]  # the one used last: what is too many then grows old
                 if child in self._idle:
@@ -74,9 +78,12 @@ class Children:
         self._all.add(child)
         return child
 
-    def started(self) -> None:
+    def _may_start(self, home: Home) -> bool:
+        return self._starting.total() <= _STARTS_AT_ONCE and self._starting[home] < _STARTS_AT_ONCE
+
+    def started(self, home: Home) -> None:
         """Another child may start."""
-        self._starting -= 1
+        self._starting[home] -= 1
         self._freed.set()
 
     async def give_back(self, child: Child, *, reusable: bool) -> None:
@@ -146,7 +153,7 @@ class Remote:
             try:
                 failure = await self._prepare(child)
             finally:
-                children.started()
+                children.started(self._home)
             if failure is None:
                 return
             _log.warning("child.not_ready", key=self._live.key, run_id=self._live.run_id, how=failure.message)
@@ -194,7 +201,7 @@ class Remote:
         if context.stop_reason is not None:  # no body starts after it was told to stop
             return Halted()
         self._running = True
-        child.send(_start(context, args, self._children.config.blob_limit_bytes, traceback_limit))
+        child.send(_start(context, args, self._children, traceback_limit))
         while True:
             match await child.receive():
                 case Note(done, total, note):
@@ -260,7 +267,7 @@ class Remote:
 _NO_CHILD = Failure(type="ProcessDied", message="the child process was gone before the body started")
 
 
-def _start(context: Context, args: bytes, result_limit: int, traceback_limit: int) -> Start:
+def _start(context: Context, args: bytes, children: Children, traceback_limit: int) -> Start:
     return Start(
         args=args,
         key=context.key,
@@ -273,5 +280,6 @@ def _start(context: Context, args: bytes, result_limit: int, traceback_limit: in
         deadline=context.deadline_at,
         told=context.stop_reason,
         traceback_limit=traceback_limit,
-        result_limit=result_limit,
+        result_limit=children.config.blob_limit_bytes,
+        clock_offset=children.clock.offset,
     )
