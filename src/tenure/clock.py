@@ -24,6 +24,9 @@ _SLOW_SECONDS = 0.2
 class Clock(Protocol):
     """What services ask of time and chance."""
 
+    counts_suspension: bool
+    """Whether ``steady`` goes on while the machine sleeps."""
+
     def now(self) -> float:
         """Seconds since the epoch (wall clock): for due times, which people set."""
         ...
@@ -44,6 +47,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    counts_suspension = hasattr(time, "CLOCK_BOOTTIME")
     now = staticmethod(time.time)
     random = staticmethod(random.random)
 
@@ -69,19 +73,26 @@ class AlignedClock:
 
     Due times, deadlines and graces are in records that many machines read. One whose time of day is wrong would start
     early, keep due runs from all others, or end a body that is within its time; what all have in common is the server.
+    Where the steady clock counts suspension the time of day follows that: then no setting of the machine's clock moves it.
     """
 
     def __init__(self, base: Clock) -> None:
         self._base = base
-        self.offset = 0.0
-        """Seconds to be added to the machine's time of day."""
+        self._follow = base.steady if base.counts_suspension else base.now
+        self._ahead = base.now() - self._follow()
+        self.counts_suspension = base.counts_suspension
         self.steady = base.steady
         self.random = base.random
         self.new_id = base.new_id
 
     def now(self) -> float:
         """Seconds since the epoch, as the server has it."""
-        return self._base.now() + self.offset
+        return self._follow() + self._ahead
+
+    @property
+    def offset(self) -> float:
+        """Seconds to be added to the machine's time of day at this moment."""
+        return self.now() - self._base.now()
 
     def align(self, server: float, sent: float) -> None:
         """``server``: its time in an answer that has come just now, to a request sent at ``sent`` (steady clock).
@@ -89,12 +100,16 @@ class AlignedClock:
         What the way of the answer may account for is no difference.
         """
         way = self.steady() - sent
-        offset = server + way / 2 - self._base.now()
-        offset = 0.0 if abs(offset) < _SAME_SECONDS else offset
-        if way > _SLOW_SECONDS or abs(offset - self.offset) < _SAME_SECONDS:
+        right = server + way / 2
+        differs = right - self.now()
+        if way > _SLOW_SECONDS or abs(differs) < _SAME_SECONDS:
             return
-        _log.warning("clock.differs", seconds=round(offset, 3))
-        self.offset = offset
+        if (
+            abs(right - self._base.now()) < _SAME_SECONDS
+        ):  # it has been set right: it is better than what we can measure
+            right = self._base.now()
+        _log.warning("clock.differs", seconds=round(differs, 3))
+        self._ahead = right - self._follow()
 
 
 _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)

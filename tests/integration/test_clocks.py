@@ -12,7 +12,7 @@ from tenure.clock import SystemClock
 from tenure.core.records import encode
 from tests.conftest import Workers
 from tests.processes import Site
-from tests.support import wait_until
+from tests.support import FAST, wait_until
 
 HOUR = 3_600.0
 
@@ -57,16 +57,19 @@ async def test_a_supervisor_whose_clock_is_ahead_ends_no_body_within_its_grace(s
     assert 'tenure_repairs_total{kind="evicted"} 0.0' in await supervisor.metrics()
 
 
-async def test_a_clock_that_jumps_while_the_process_runs_is_noticed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("counts", [True, False])
+async def test_a_clock_that_is_set_while_the_process_runs_moves_nothing_for_long(
+    namespace: str, nats_server: str, monkeypatch: pytest.MonkeyPatch, counts: bool
 ) -> None:
-    stores = client.stores
-    monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() - HOUR))
-    looking = asyncio.create_task(stores.presence.run())
-    await wait_until(
-        lambda: stores.clock.now() - time.time() == pytest.approx(0, abs=0.3), description="it looks again"
-    )
-    looking.cancel()
+    """At once where a clock tells the seconds since boot; else once it looks again."""
+    monkeypatch.setattr(SystemClock, "counts_suspension", counts)
+    async with App(namespace, config=FAST).connect(nats_server) as client:
+        stores = client.stores
+        monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() - HOUR))
+        right = pytest.approx(time.time(), abs=0.3)
+        if not counts:
+            await stores.presence.look()
+        assert stores.clock.now() == right
 
 
 async def test_a_run_that_is_not_due_is_looked_at_again_within_ack_wait(

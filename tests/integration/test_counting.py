@@ -280,6 +280,8 @@ async def test_an_end_is_counted_and_told_though_nobody_takes_its_dead_letter(
         await wait_until(lambda: metrics.errors["server"] >= 2, description="neither letter is taken")
         assert metrics.outcomes["bad", "failed"] == 2
         assert metrics.claims["bad", "exhausted"] == 1
+        holder = Holder(session=running.worker.lease.id, run_id=failed.run_id, attempt=1)
+        assert not running.worker.table.gave_up(holder), "its outcome is stored: there is nothing to be remembered"
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("attempt.failed")]
     assert len(told) == 1, "the other had no attempt here"
     for part in ("key='failed'", f"run_id='{failed.run_id}'", "attempt=1", "error='ValueError'", "retried=False"):

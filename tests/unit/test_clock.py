@@ -10,9 +10,10 @@ from tenure.clock import SYSTEM, AlignedClock, SystemClock
 class Told(SystemClock):
     """Clocks that show what the test says: ``wall`` is the machine's time of day."""
 
-    def __init__(self, wall: float) -> None:
+    def __init__(self, wall: float, *, counts_suspension: bool = True) -> None:
         self.wall = wall
         self.since_boot = 50.0
+        self.counts_suspension = counts_suspension
 
     def now(self) -> float:
         return self.wall
@@ -21,14 +22,17 @@ class Told(SystemClock):
         return self.since_boot
 
 
+@pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("wrong", [-3600.0, -0.3, 0.3, 86_400.0])
-def test_a_wrong_clock_is_corrected_by_the_server_s_time_and_half_the_way(wrong: float) -> None:
-    base = Told(1_000.0 + wrong)
+def test_a_wrong_clock_is_corrected_by_the_server_s_time_and_half_the_way(wrong: float, counts: bool) -> None:
+    base = Told(1_000.0 + wrong, counts_suspension=counts)
     clock = AlignedClock(base)
     clock.align(999.95, sent=49.9)
     assert clock.now() == pytest.approx(1_000.0)
     base.wall += 7
+    base.since_boot += 7
     assert clock.now() == pytest.approx(1_007.0)
+    assert clock.offset == pytest.approx(-wrong)
 
 
 @pytest.mark.parametrize(("server", "sent"), [(1_000.2, 50.0), (999.8, 50.0), (900.0, 49.0)])
@@ -38,13 +42,30 @@ def test_a_small_difference_or_a_slow_answer_changes_nothing(server: float, sent
     assert (clock.offset, clock.now()) == (0.0, 1_000.0)
 
 
-def test_a_clock_that_was_set_right_meanwhile_is_not_corrected_any_more() -> None:
+@pytest.mark.parametrize("by", [-3_600.0, 3_600.0])
+def test_setting_the_machine_s_clock_moves_nothing(by: float) -> None:
+    """Put right or put wrong, whoever asked the server once goes on from there."""
     base = Told(900.0)
+    clock = AlignedClock(base)
+    clock.align(1_000.0, sent=50.0)
+    base.wall += by
+    assert clock.now() == 1_000.0
+
+
+def test_a_clock_that_was_set_right_meanwhile_is_what_counts() -> None:
+    base = Told(900.0, counts_suspension=False)
     clock = AlignedClock(base)
     clock.align(1_000.0, sent=50.0)
     base.wall = 1_010.1
     clock.align(1_010.0, sent=50.0)
     assert (clock.offset, clock.now()) == (0.0, 1_010.1)
+
+
+def test_a_sleep_that_the_steady_clock_does_not_count_is_seen_by_the_time_of_day() -> None:
+    base = Told(1_000.0, counts_suspension=False)
+    clock = AlignedClock(base)
+    base.wall += 3_600
+    assert clock.now() == 4_600.0
 
 
 def test_everything_else_is_the_machine_s() -> None:

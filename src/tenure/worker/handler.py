@@ -171,6 +171,7 @@ class Handler:
             await self._tail.confirm(live.key, holder_of(context), patience)
             return
         done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
+        live.answered = True
         if isinstance(done, Void):
             await self._void(live, context, actor, done, patience)
             return

@@ -39,6 +39,7 @@ class Live:
     __slots__ = (
         "abandoned",
         "actor",
+        "answered",
         "context",
         "early",
         "evicted",
@@ -70,6 +71,8 @@ class Live:
         self.task: asyncio.Task[Any] | None = None
         self.owner: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
+        self.answered = False
+        """Its outcome is stored or refused: the record does not name its attempt any more."""
         self.is_async = False
         self.in_body = False
         self.in_thread = False
@@ -214,10 +217,12 @@ class Table:
 
     def give_up(self, live: Live) -> None:
         """Its handling ends in the middle, its session goes on: the record may name its attempt for good."""
-        if live.context is not None:
-            held = live.context.session
-            mine = Holder(session=held, run_id=live.run_id, attempt=live.context.attempt)
-            self._given_up = {one for one in self._given_up if one.session == held} | {mine}
+        if live.context is None or live.answered:
+            return
+        mine = Holder(session=live.context.session, run_id=live.run_id, attempt=live.context.attempt)
+        if self._given_up and next(iter(self._given_up)).session != mine.session:  # those of a session that is over
+            self._given_up.clear()
+        self._given_up.add(mine)
 
     def gave_up(self, holder: Holder) -> bool:
         """Whether that attempt was had in hand and given up: no claim may take it for its own, its body would run twice."""
