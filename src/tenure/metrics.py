@@ -50,6 +50,7 @@ OPERATIONS = (
     "handback",
     "evict",
     "confirm",
+    "expireprevious",
     "clearoutbox",
     "forgetseen",
     "takecounts",

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from nats.aio.msg import Msg
 
 from tenure.clock import SYSTEM
 from tenure.core.commands import Cancel, Replace
@@ -120,3 +121,23 @@ async def test_reconnects_leak_no_consumers(stores: Stores, server: EmbeddedServ
         return await consumers(stores, stores.names.sessions_stream) == 0
 
     await wait_until(none, description="an ended watch leaves none")
+
+
+async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_broken_connection(
+    stores: Stores, server: EmbeddedServer
+) -> None:
+    """The answer to its ping comes when nobody waits for it any more; a subscription that stayed would be renewed for ever."""
+    conn = stores.conn
+    known = len(conn.raw._subs)
+
+    async def nothing(_msg: Msg) -> None: ...
+
+    subscription = await conn.subscribe("drained", nothing)
+    server.suspend()
+    try:
+        await conn.drain(subscription)
+    finally:
+        server.resume()
+    assert len(conn.raw._subs) == known
+    await conn.raw.flush()
+    assert (conn.is_connected, conn.epoch) == (True, 0)

@@ -342,12 +342,16 @@ class Connection:
 
     async def drain(self, subscription: Subscription) -> None:
         """End a subscription after its callback has seen everything that was under way (2 s at most)."""
-        with contextlib.suppress(nats.errors.Error, TimeoutError):
-            if self.is_connected:
-                async with asyncio.timeout(_DRAIN_SECONDS):
-                    await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py leaves it unannotated
-                return
-        await self.unsubscribe(subscription)
+        try:
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                if self.is_connected:
+                    async with asyncio.timeout(_DRAIN_SECONDS):
+                        await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py leaves it unannotated
+                    return
+            await self.unsubscribe(subscription)
+        finally:  # one that was broken off would stay, with its task, and come again after each reconnect
+            subscription._stop_processing()  # noqa: SLF001  (it has no other way)
+            self._nc._remove_sub(subscription._id)  # noqa: SLF001  (as above)
 
     def new_inbox(self) -> str:
         """A subject that nobody else uses."""

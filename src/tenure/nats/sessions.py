@@ -1,7 +1,7 @@
 """The sessions bucket: leases, stop signals and progress. The only module that reads or writes it.
 
 A session is created once, renewed and closed by CAS at the revision of its own last renewal, and never created again. A
-stop signal is created once per (session, run id) and vanishes by itself. Progress is for people: the latest value of
+stop signal is created once per (session, run id, attempt) and vanishes by itself. Progress is for people: the latest value of
 each run, blind and lossy.
 """
 

@@ -133,6 +133,12 @@ class QuickClient(WaryClient):
         self._pending_data_size += len(_PING)
         await self._flush_pending()
 
+    async def _process_pong(self) -> None:
+        """As nats-py's, but for a ping that nobody waits for any more: it would raise in the read loop, and break the connection."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
     def is_answer(self, sid: bytes, subject: bytes, data: bytes) -> bool:
         """Hand a message without headers to whoever waits for it, if it is an answer."""
         if sid != self._answers_sid:
