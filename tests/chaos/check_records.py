@@ -29,8 +29,9 @@ def lives(revisions: list[Revision]) -> Iterator[list[Revision]]:
     """The revisions of one key, life by life; the marks between them are left out."""
     life: list[Revision] = []
     for revision in revisions:
-        anew = bool(life) and revision.generation == 1 and revision.run_id != life[-1].run_id
-        unseen = anew and revision.before != life[-1].seq  # the mark between them was seen by nobody
+        # Its purge, and maybe its first generations, were seen by nobody: then it does not follow what was seen last.
+        anew = bool(life) and revision.generation <= life[-1].generation and revision.run_id != life[-1].run_id
+        unseen = anew and revision.before != life[-1].seq
         if (revision.gone or unseen) and life:
             yield life
             life = []

@@ -45,6 +45,24 @@ def test_nothing_is_found_only_because_revisions_are_missing() -> None:
             story.evidence.revisions = seen
 
 
+def test_a_life_whose_purge_and_first_generation_nobody_saw_is_another_life() -> None:
+    """Replaced twice, purged, and submitted and replaced anew while the server was away from those who look."""
+    story = ran_well()
+    for number in (2, 3):
+        story.submit(f"r{number}", generation=number, last=story.newest.last)
+    seen = len(story.evidence.revisions)
+    story.write(gone=True)
+    story.submit("r4", last=None)
+    story.submit("r5", generation=2, last=None)
+    story.claim(at=4.0)
+    story.end(4.1, generation=2, run_id="r5")
+    story.finish(at=4.1)
+    assert check(story.evidence) == []
+    del story.evidence.revisions[seen : seen + 2]
+    story.evidence.missing = 2
+    assert check(story.evidence) == []
+
+
 def test_a_lost_submit_is_found_though_revisions_of_other_keys_are_missing() -> None:
     story = ran_well()
     story.asked("submit", "accepted", "r9", 2)

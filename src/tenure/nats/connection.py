@@ -351,7 +351,7 @@ class Connection:
             await self.unsubscribe(subscription)
         finally:  # one that was broken off would stay, with its task, and come again after each reconnect
             subscription._stop_processing()  # noqa: SLF001  (it has no other way)
-            self._nc._remove_sub(subscription._id)  # noqa: SLF001  (as above)
+            self._nc._remove_sub(subscription._id)  # noqa: SLF001  (nats-py forgets it only at its own end)
 
     def new_inbox(self) -> str:
         """A subject that nobody else uses."""
