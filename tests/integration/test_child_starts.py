@@ -155,18 +155,21 @@ async def main():
     from tenure.worker.process import Child
     sys.path.insert(0, sys.argv[2])
     print(Child().pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(60)  # body: lives until it is killed
 
 asyncio.run(main())
 """
 STUCK_PACKAGE = """
 import pathlib, time
 pathlib.Path(__file__).with_name("imported").touch()
-time.sleep(60)
+time.sleep(60)  # body: an import that never ends
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends once it has imported Tenure")
+@pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="only Linux tells a child that its parent died; elsewhere it ends once it has imported Tenure",
+)
 def test_a_child_that_has_not_even_imported_tenure_ends_with_its_worker(tmp_path: Path) -> None:
     """Kill -9 of the worker while a child is stuck in the very first import."""
     stuck = tmp_path / "tenure"

@@ -67,7 +67,7 @@ def test_a_store_is_the_same_by_whatever_path(tmp_path: Path) -> None:
         EmbeddedServer(tmp_path / "link").start()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the orphan keeps its lock: the test after the next")
 def test_a_killed_parent_leaves_its_store_to_the_next_at_once(tmp_path: Path) -> None:
     with parent_of(tmp_path / "store", "linux") as (parent, _):
         parent.kill()
