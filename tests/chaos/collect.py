@@ -120,7 +120,8 @@ async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Re
         seen[seq] = revision_of(None if _is_mark(msg) else decode(msg.data), key=key, seq=seq, before=before)
     for record in now.values():
         seen.setdefault(record.seq, record)
-    return [seen[seq] for seq in sorted(seen)], last - len(seen)
+    # What expires while this reads is stored after `last`: it may be among the seen, and makes up for no other.
+    return [seen[seq] for seq in sorted(seen)], last - sum(seq <= last for seq in seen)
 
 
 async def _messages(
