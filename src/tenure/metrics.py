@@ -40,7 +40,19 @@ HEAD_OUTCOMES = (
 TAIL_OUTCOMES = ("succeeded", "rescheduled", "retried", "failed", "snoozed", "handed_back", "cancelled")
 SUPERSEDED_WHERE = ("head", "tail", "retry", "reschedule")
 CANCELLED_WHERE = ("waiting", "running", "forced")
-REPAIRS = ("session", "takeover", "wakeup", "signal", "stop", "forced", "evicted", "previous", "outbox", "seen")
+REPAIRS = (
+    "session",
+    "takeover",
+    "wakeup",
+    "signal",
+    "stop",
+    "forced",
+    "evicted",
+    "previous",
+    "outbox",
+    "seen",
+    "stray",
+)
 OPERATIONS = (
     "submit",
     "claim",

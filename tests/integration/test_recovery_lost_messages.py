@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from tenure import App, Client
 from tenure.clock import SYSTEM
 from tenure.core import commands as c
 from tenure.core.records import Policy, Task
+from tenure.nats.connection import ApiError
 from tenure.nats.runs import Committed
+from tenure.nats.work import consumer_spec
 from tests.conftest import Supervisors, Workers
 from tests.contract.support import depth, pull
 from tests.processes import WITHIN_SECONDS, Site, until_repaired
@@ -142,6 +146,58 @@ async def test_a_deleted_consumer_loses_nothing(
         runs = [await client.submit(app.actors["quick"].call(), key=f"k-{number}") for number in range(20)]
         assert [await run.result(WITHIN_SECONDS + 4.0) for run in runs] == ["attempt 1"] * 20
     assert len(site.events("started")) == 20
+
+
+async def filter_to(client: Client, priority: str) -> None:
+    """Let the normal lane's consumer select another lane, or its own again, as an operator may."""
+    names = client.stores.names
+    settings = consumer_spec(names, "default", "normal", client.stores.config.ack_wait_seconds)
+    settings["filter_subject"] = names.work_filter("default", priority)
+    call = f"CONSUMER.DURABLE.CREATE.{names.work_stream}.{settings['durable_name']}"
+    answer = await client.stores.conn.api(call, {"stream_name": names.work_stream, "config": settings})
+    assert not isinstance(answer, ApiError), answer.description
+
+
+async def overtake(client: Client, app: App, priority: str = "high") -> None:
+    """Have the normal lane's consumer deliver a message of another lane: its ack floor rises over all that is stored."""
+    names = client.stores.names
+    await filter_to(client, priority)
+    await client.stores.conn.put(names.work("default", priority, "foreign", "r1"), b"")
+    inbox = client.stores.conn.new_inbox()
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    subscription = await client.stores.conn.subscribe(inbox, arrived.put)
+    consumer = names.consumer("default", "normal")
+    await client.stores.conn.publish(f"$JS.API.CONSUMER.MSG.NEXT.{names.work_stream}.{consumer}", b"1", reply=inbox)
+    await client.stores.conn.request((await asyncio.wait_for(arrived.get(), 5.0)).reply, b"+ACK")
+    await client.stores.conn.unsubscribe(subscription)
+    await filter_to(client, "normal")
+
+
+async def test_a_wake_up_below_its_consumers_ack_floor_is_replaced(
+    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """The server delivers it to nobody any more, and it is stored: its run looked as if it had a wake-up, for ever."""
+    run = await client.submit(app.actors["quick"].call(), key="k")
+    await overtake(client, app)
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        assert await run.result(WITHIN_SECONDS) == "attempt 1"
+        await until_repaired(supervisor, "stray")
+        assert supervisor.metrics.repairs["stray"] == 1
+    assert await depth(client.stores) == 0
+    assert len(site.events("started")) == 1
+
+
+async def test_a_stray_wake_up_of_a_run_that_is_over_is_removed(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """Litter: nobody waits for it, and a work stream that never empties hides what is wrong."""
+    run = await client.submit(app.actors["quick"].call(), key="k")
+    await overtake(client, app)
+    await run.cancel()
+    async with supervisors.run(app) as supervisor:
+        await until_repaired(supervisor, "stray")
+        assert supervisor.metrics.repairs["wakeup"] == 0
+    assert await depth(client.stores) == 0
 
 
 async def test_a_stop_signal_that_is_purged_before_anybody_sees_it_is_sent_again(

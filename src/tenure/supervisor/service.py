@@ -65,7 +65,7 @@ class Supervisor(Service):
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
-        sweep = Sweep(stores, census, keepers)
+        sweep = Sweep(stores, census, keepers, self.metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [

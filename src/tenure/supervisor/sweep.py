@@ -1,7 +1,8 @@
 """The sweep: every record's header against the sessions and the stored wake-ups, to find who owes something.
 
-Owns nothing and writes nothing; it asks keepers to look. The stored wake-ups are listed *before* the headers are read, and
-a record written after that is left to its writer, so a backlog of any size costs one listing and no look.
+Owns nothing and writes no record; it asks keepers to look. The stored wake-ups are listed *before* the headers are read, and
+a record written after that is left to its writer, so a backlog of any size costs one listing and no look. What is stored
+and will never be delivered is removed before that: it would pass for a wake-up.
 """
 
 from __future__ import annotations
@@ -12,26 +13,36 @@ from collections.abc import Callable
 from tenure.core.records import read_state
 from tenure.core.subjects import encode_key
 from tenure.core.sweeps import deserves_a_look
+from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.scan import Header
+from tenure.nats.strays import Strays
 from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
+from tenure.telemetry import get_logger
 
+_log = get_logger("tenure.supervisor")
 _PAGE = 500
+_MOST_STRAYS = 1_000
+_SETTLE_SECONDS = 2.0
+"""In so long the server has removed what was acknowledged."""
 
 
 class Sweep:
     """Passes over all records of a namespace."""
 
-    def __init__(self, stores: Stores, census: Census, keepers: Keepers) -> None:
+    def __init__(self, stores: Stores, census: Census, keepers: Keepers, metrics: Metrics) -> None:
         self._stores = stores
+        self._strays = Strays(stores.conn, stores.names)
+        self._metrics = metrics
         self._census = census
         self._keepers = keepers
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
         stores = self._stores
+        await self._remove_strays()
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
         passed = 0
 
@@ -62,6 +73,18 @@ class Sweep:
 
         await stores.runs.scan(on_header, _PAGE, pace)
         return passed
+
+    async def _remove_strays(self) -> None:
+        """Whose run still waits is missed by the pass that follows, and gets a new wake-up. Raises Unavailable."""
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        found = await self._strays.find(_MOST_STRAYS, patience)
+        if not found:
+            return
+        await asyncio.sleep(_SETTLE_SECONDS)
+        for stray in found & await self._strays.find(_MOST_STRAYS, patience):
+            if await self._strays.remove(stray, patience):
+                self._metrics.repairs["stray"] += 1
+                _log.warning("wakeup.stray", subject=stray.subject, sequence=stray.seq)
 
     async def held_by(self, sessions: set[str], is_mine: Callable[[str], bool]) -> None:
         """Look for what these closed sessions held, as fast as it goes. Raises Unavailable."""
