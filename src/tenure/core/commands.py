@@ -114,13 +114,14 @@ class HandBack(Struct, frozen=True, kw_only=True):
 class Evict(Struct, frozen=True, kw_only=True):
     """End a holder that overstayed (its deadline and grace, or the grace of its stop); its body may still run, void.
 
-    ``closed``: sessions known to be closed; a stopping run under one of them is ended at once.
+    ``closed``: sessions known to be closed; a stopping run under one of them is ended at once. ``tag``: see ``TakeCounts``.
     """
 
     holder: Holder
     next_run_id: str
     jitter: float
     closed: frozenset[str] = frozenset()
+    tag: str = ""
 
 
 class Confirm(Struct, frozen=True, kw_only=True):

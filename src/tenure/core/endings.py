@@ -153,6 +153,13 @@ def conclude_stop(record: Record, now: float, did: Did = Did.CANCELLED, *, by: s
 
 def evict(record: Record | None, command: c.Evict, now: float) -> Result:
     """End a holder that overstayed; its body may still run, void."""
+    result = _evict(record, command, now)
+    if isinstance(result, Refused) or result.record is None:
+        return result
+    return replace(result, record=replace(result.record, taken=command.tag))
+
+
+def _evict(record: Record | None, command: c.Evict, now: float) -> Result:
     if record is None or record.holder is None or record.holder != command.holder:
         return Refused(Why.FENCED)
     if record.phase is Phase.STOPPING:

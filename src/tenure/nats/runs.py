@@ -20,7 +20,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.clock import Clock
-from tenure.core.commands import PROVEN, Command, Confirm, ExpirePrevious, TakeCounts
+from tenure.core.commands import PROVEN, Command, Confirm, Evict, ExpirePrevious, TakeCounts
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
@@ -213,12 +213,12 @@ class Runs:
     async def take(
         self,
         key: str,
-        command: Confirm | ExpirePrevious | TakeCounts,
+        command: Confirm | ExpirePrevious | TakeCounts | Evict,
         patience: Patience,
         *,
         at: Found | None = None,
     ) -> Committed | Declined:
-        """``commit`` of a command that takes out something to be counted: its tag tells this very write."""
+        """``commit`` of a command by which something is counted: its tag tells this very write."""
 
         def mine(record: Record) -> bool:
             return record.taken == command.tag

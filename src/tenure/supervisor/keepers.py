@@ -191,17 +191,14 @@ class Keepers:
             next_run_id=stores.clock.new_id(),
             jitter=stores.clock.random(),
             closed=gone & {holder.session},
+            tag=stores.clock.new_id(),
         )
         now = stores.clock.now()
         due = _overdue_at(found.record)
         if not command.closed and (due is None or now < due + _SLACK_SECONDS):
             return found, _AGAIN_SECONDS if due is None else max(0.0, due + _SLACK_SECONDS - now)
 
-        def mine(record: Record) -> bool:
-            ended = record.last is not None and record.last.run_id == holder.run_id and not record.last.session
-            return ended or (record.run_id == holder.run_id and any(e.holder() == holder for e in record.previous))
-
-        result = await stores.runs.commit(found.record.key, command, at=found, mine=mine, patience=patience)  # type: ignore[union-attr]  # it has a holder
+        result = await stores.runs.take(found.record.key, command, patience, at=found)  # type: ignore[union-attr]  # it has a holder
         if not isinstance(result, Committed):
             retry_at = result.refused.retry_at
             return result.found, _AGAIN_SECONDS if retry_at is None else max(0.0, retry_at - now)

@@ -94,14 +94,13 @@ class Tail:
         What was stored, its effects still to be carried out; or when to try again (epoch seconds); or None: not the holder.
         """
         holder = holder_of(context)
-        command = c.Evict(holder=holder, next_run_id=self._stores.clock.new_id(), jitter=self._stores.clock.random())
-
-        def mine(record: Record) -> bool:
-            """Displaced under its own run, or with that run's end: only an eviction does this."""
-            ended = record.last is not None and record.last.run_id == holder.run_id
-            return _displaced(record, holder) and (ended or record.run_id == holder.run_id)
-
-        result = await self._stores.runs.commit(context.key, command, mine=mine, patience=patience)
+        command = c.Evict(
+            holder=holder,
+            next_run_id=self._stores.clock.new_id(),
+            jitter=self._stores.clock.random(),
+            tag=self._stores.clock.new_id(),
+        )
+        result = await self._stores.runs.take(context.key, command, patience)
         return result if isinstance(result, Committed) else result.refused.retry_at
 
     async def _command(
