@@ -75,6 +75,29 @@ async def test_a_stop_whose_grace_is_over_ends_cancelled_by_force_and_is_counted
         assert found.record.previous == ()
 
 
+async def test_a_forced_end_that_two_supervisors_try_is_counted_by_the_one_whose_write_it_is(
+    site: Site, app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors, supervisors: Supervisors
+) -> None:
+    """The first one's write is lost; the second one's wins; the first repeats its own, is refused, and reads the end."""
+    await site.start_worker()
+    run = await client.submit(app.actors["blocks"].call(seconds=8.0), key="k")
+    await site.wait_for("started", "k")
+    async with supervised_behind.run(app) as first:
+        lost = proxy.lose(record(app, "k", "cancelled"), OFTEN)
+        await run.cancel(reason="enough")
+        await lost.done.wait()
+        async with supervisors.run(app) as second:
+            assert (await run.wait(4.0)).phase == "cancelled"
+            await until_repaired(second, "forced")
+        lost.clear()
+        keepers = first._keepers
+        assert keepers is not None
+        await wait_until(lambda: not keepers._busy, description="the first has its answer")
+        assert first.metrics.cancelled["blocks", "forced"] == 0
+        assert first.metrics.repairs["forced"] == 0
+        assert second.metrics.cancelled["blocks", "forced"] == 1
+
+
 async def test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker(
     site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
