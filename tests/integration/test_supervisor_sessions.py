@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tenure import App, Client
 from tenure.core.errors import Unavailable
-from tenure.core.sessions import Session
+from tenure.core.sessions import Kind, Session
+from tenure.core.sweeps import owners, partition_of
 from tenure.lease import Lease
 from tenure.nats.embedded import EmbeddedServer
 from tenure.supervisor import Supervisor
@@ -31,11 +32,11 @@ def app(site: Site) -> App:
 class Heart:
     """The session of a process that beats when the test says so."""
 
-    def __init__(self, client: Client, ttl: float = TTL) -> None:
+    def __init__(self, client: Client, ttl: float = TTL, kind: Kind = "worker") -> None:
         self._sessions = client.stores.sessions
         self._patience = client.stores.runs.patience()
         self.session = Session(
-            id=client.stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=ttl, started_at=client.now()
+            id=client.stores.clock.new_id(), kind=kind, host="h", pid=1, ttl=ttl, started_at=client.now()
         )
         self.revision = 0
 
@@ -65,6 +66,35 @@ async def has_seen(supervisor: Supervisor, heart: Heart) -> Census:
     assert census is not None
     await wait_until(lambda: heart.session.id in census._watched, description="it is seen")
     return census
+
+
+async def test_a_supervisor_that_beats_and_sweeps_nothing_leaves_no_hole(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """[32] One loop of it is stuck, so its session lives and its share of the keys is swept by nobody.
+
+    The others pass over everything now and again: its key, whose wake-up is lost, runs all the same.
+    """
+    stuck = await Heart(client, kind="supervisor").start()
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        census = await has_seen(supervisor, stuck)
+        await wait_until(lambda: stuck.session.id in census.lively_supervisors(), description="it shares the keys")
+        partitions = owners({stuck.session.id, supervisor.lease.id})
+        key = next(key for key in map(str, range(1_000)) if partitions[partition_of(key)] == stuck.session.id)
+        run = await client.submit(app.actors["quick"].call(), key=key, delay=1.0)
+        await client.stores.conn.api(f"STREAM.PURGE.{client.stores.names.work_stream}", {})
+        beating = asyncio.create_task(beat_on(stuck))
+        try:
+            assert await run.result(4 * WITHIN_SECONDS) == "attempt 1"
+        finally:
+            beating.cancel()
+
+
+async def beat_on(heart: Heart) -> None:
+    """Renew until cancelled."""
+    while True:
+        await heart.beat()
+        await asyncio.sleep(TTL / 5)  # paused: between two renewals
 
 
 def closes(heart: Heart, app: App) -> object:
