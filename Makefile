@@ -13,9 +13,10 @@ SECONDS ?= 600
 SEED ?=
 SERVERS ?= 1
 CHAOS_ARGS ?=
+MUTANTS_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format types chaos bench clean
+.PHONY: venv demo test lint format types chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -43,6 +44,10 @@ types: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+# Take each guard of the protocol away in turn and see that a test notices: `make mutants MUTANTS_ARGS="--only tail"`.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/tenure bench $(BENCH_ARGS)

@@ -1,0 +1,123 @@
+"""``python -m tests.mutants``: take each guard of the protocol away in turn, and see that a test notices.
+
+Works on a copy of the repository. Exit code 1 if a guard's absence goes unnoticed: it is untested, or not needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.mutants.decisions import DECISIONS
+from tests.mutants.deeds import DEEDS
+from tests.mutants.guard import Guard
+
+ROOT = Path(__file__).parents[2]
+GUARDS = (*DECISIONS, *DEEDS)
+_PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
+_PASSED, _FAILED = 0, 1
+_MOST_SECONDS = 600.0
+_out = Console(highlight=False)
+
+
+def main() -> int:
+    """Run it; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="guards whose name has this in it")
+    parser.add_argument("--part", default="1/1", help="every n-th guard, as 1/2 and 2/2 for two at once")
+    parser.add_argument("--no-baseline", action="store_true", help="do not run the tests on the code as it is first")
+    asked = parser.parse_args()
+    number, of = map(int, asked.part.split("/"))
+    guards = [guard for guard in GUARDS if asked.only in guard.name][number - 1 :: of]
+    with tempfile.TemporaryDirectory(prefix="tenure-mutants-") as folder:
+        tree = _copy(Path(folder))
+        if not asked.no_baseline and not _baseline(tree, guards):
+            return 1
+        missed = [guard.name for guard in guards if not _is_noticed(tree, guard)]
+    _out.print(f"{len(guards) - len(missed)} of {len(guards)} guards are noticed when they are missing")
+    for name in missed:
+        _out.print(f"NOT NOTICED  {name}")
+    return 1 if missed else 0
+
+
+def _copy(folder: Path) -> Path:
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout.split(b"\0")
+    for name in filter(None, names):
+        source, target = ROOT / name.decode(), folder / name.decode()
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    return folder
+
+
+def _baseline(tree: Path, guards: list[Guard]) -> bool:
+    tests = sorted({test for guard in guards for test in guard.tests})
+    started = time.monotonic()
+    code, told = _pytest(tree, tests, most=2 * _MOST_SECONDS)
+    _out.print(f"{time.monotonic() - started:6.1f} s  the code as it is: {'green' if code == _PASSED else 'RED'}")
+    if code != _PASSED:
+        _out.print(told)
+    return code == _PASSED
+
+
+def _is_noticed(tree: Path, guard: Guard) -> bool:
+    file = tree / guard.file
+    text = file.read_text()
+    if text.count(guard.old) != 1:
+        message = f"{guard.file} has {text.count(guard.old)} times what {guard.name!r} takes away; it must be one"
+        raise SystemExit(message)
+    started = time.monotonic()
+    file.write_text(text.replace(guard.old, guard.new))
+    try:
+        noticed, by = False, ""
+        for test in guard.tests:
+            code, told = _pytest(tree, [test], most=_MOST_SECONDS)
+            if code not in {_PASSED, _FAILED}:
+                message = f"pytest ended with {code} instead of a verdict on {test} without {guard.name!r}:\n{told}"
+                raise SystemExit(message)
+            if code == _FAILED:
+                noticed, by = True, _first_failure(told)
+                break
+    finally:
+        file.write_text(text)
+    _out.print(f"{time.monotonic() - started:6.1f} s  {'noticed' if noticed else 'MISSED '}  {guard.name}  {by}")
+    return noticed
+
+
+def _first_failure(told: str) -> str:
+    names = [line.split(" ")[1] for line in told.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return names[0].rpartition("::")[2] if names else ""
+
+
+def _pytest(tree: Path, tests: list[str], most: float) -> tuple[int, str]:
+    environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, *_PYTEST, *tests],
+            cwd=tree,
+            env=environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=most,
+        )
+    except subprocess.TimeoutExpired as error:
+        return _FAILED, f"FAILED {tests[0]}::did-not-end after {error.timeout:g} s"
+    return done.returncode, done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Guards of what is done: writes, messages, debts, sessions, sweeps."""
+
+from __future__ import annotations
+
+from tests.mutants.guard import CORE, REAL, STORE, Guard, unit
+
+DEEDS = (
+    # -- writes ----------------------------------------------------------------------------------------------------
+    Guard(
+        "commit: a refused write is decided anew on what is stored",
+        "src/tenure/nats/runs.py",
+        "        headers = _headers(record, revision)\n        unsure = False\n",
+        "        headers = _headers(record, (await self.read(key)).revision)\n        unsure = False\n",
+        (STORE + "test_runs.py",),
+    ),
+    Guard(
+        "commit: [19] a write of unknown fate is repeated until its revision moves",
+        "src/tenure/nats/runs.py",
+        "                why, unsure = error, True\n            else:",
+        "                return 0, True\n            else:",
+        (STORE + "test_runs_faults.py",),
+    ),
+    Guard(
+        "commit: only who was unsure recognises a write as its own",
+        "src/tenure/nats/runs.py",
+        "            if repeated and mine is not None and",
+        "            if mine is not None and",
+        (STORE + "test_runs_faults.py",),
+    ),
+    Guard(
+        "commit: [14] a wish of unknown fate is not decided anew on a record that moved on",
+        "src/tenure/nats/runs.py",
+        "            if unsure and once is not None and not untouched and not once(found.record):\n",
+        "            if False:\n",
+        (REAL + "test_scenarios_unknown_client_writes.py",),
+    ),
+    Guard(
+        "messages: [12] revisions of another bucket mean nothing",
+        "src/tenure/nats/work.py",
+        "        if head.i != self.incarnation or not data:",
+        "        if not data:",
+        (STORE + "test_work.py", STORE + "test_work_messages.py"),
+    ),
+    Guard(
+        "messages: [11] each attempt of a run has a timer of its own",
+        "src/tenure/nats/work.py",
+        "            subject = self._names.timer(record.key, record.run_id, record.attempt)\n",
+        "            subject = self._names.timer(record.key, record.run_id, 0)\n",
+        (STORE + "test_work_messages.py", STORE + "test_work.py"),
+    ),
+    Guard(
+        "messages: [26] a lane is not stopped by what is not answered",
+        "src/tenure/nats/work.py",
+        '        "max_ack_pending": -1,\n',
+        '        "max_ack_pending": 500,\n',
+        (STORE + "test_work_messages.py",),
+    ),
+    Guard(
+        "outbox: [7] the target is read before the origin is asked",
+        "src/tenure/stores.py",
+        "        result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)\n",
+        "        result = await self.runs.commit(entry.key, command, patience=patience)\n",
+        (REAL + "test_scenarios_hooks.py", REAL + "test_worker_chains.py", REAL + "test_supervisor_repairs.py"),
+    ),
+    Guard(
+        "outbox: an entry is cleared once it is applied, not before",
+        "src/tenure/stores.py",
+        "        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]\n        if paid:\n            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)\n",
+        "        await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)\n        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]\n",
+        (REAL + "test_recovery_crashes.py", REAL + "test_worker_chains.py", REAL + "test_scenarios_hooks.py"),
+    ),
+    # -- sessions and supervisors ----------------------------------------------------------------------------------
+    Guard(
+        "sessions: [16] a session is closed at the revision that was seen unchanged",
+        "src/tenure/supervisor/census.py",
+        "                revision = await self._sessions.write(session, seen.revision)\n",
+        "                now = await self._sessions.read(session.id)\n                revision = await self._sessions.write(session, now.revision if now else seen.revision)\n",
+        (REAL + "test_supervisor_sessions.py",),
+    ),
+    Guard(
+        "sessions: [17] trust runs from the send of a renewal",
+        "src/tenure/lease.py",
+        "                    self._trusted_until = trusted_until(sent, self._session.ttl)\n                    self._heard()\n",
+        "                    self._trusted_until = trusted_until(self._clock.steady(), self._session.ttl)\n                    self._heard()\n",
+        (REAL + "test_lease.py", REAL + "test_cut_off.py"),
+    ),
+    Guard(
+        "sessions: [18] a refused renewal is read",
+        "src/tenure/lease.py",
+        "        if seen is None or seen.session.closed is not None:\n            self._lose(f",
+        "        if seen is not None or seen is None:\n            self._lose(f",
+        (REAL + "test_scenarios_unknown_writes.py",),
+    ),
+    Guard(
+        "sessions: a server's outage closes nobody",
+        CORE + "silence.py",
+        "        for clock in self._clocks.values():\n            clock.since = now\n",
+        "",
+        unit("test_silence.py"),
+    ),
+    Guard(
+        "sweep: [31] a dead holder's run is woken whatever is stored",
+        "src/tenure/supervisor/keepers.py",
+        "        if times and early and await stores.work.is_stored(record, patience):\n",
+        "        if await stores.work.is_stored(record, patience):\n",
+        (REAL + "test_recovery_crashes.py", REAL + "test_supervisor_repairs.py"),
+    ),
+    Guard(
+        "sweep: a backlog is not published twice",
+        CORE + "sweeps.py",
+        "        owing = age > SETTLE_SECONDS and not has_wakeup and late\n",
+        "        owing = age > SETTLE_SECONDS and late\n",
+        (REAL + "test_recovery_lost_messages.py::test_a_backlog_without_a_worker_gets_no_second_message",),
+    ),
+    Guard(
+        "sweep: [32] everybody passes over everything now and again",
+        "src/tenure/supervisor/service.py",
+        "            everything = number % _EVERYTHING_EVERY == 0\n",
+        "            everything = False\n",
+        (REAL + "test_supervisor_sessions.py::test_a_supervisor_that_beats_and_sweeps_nothing_leaves_no_hole",),
+    ),
+    Guard(
+        "sweep: a wake-up that will not be delivered is none",
+        "src/tenure/supervisor/sweep.py",
+        "        await self._remove_strays()\n",
+        "",
+        (REAL + "test_recovery_lost_messages.py::test_a_wake_up_below_its_consumers_ack_floor_is_replaced",),
+    ),
+    Guard(
+        "drain: [27] a body that did not end is not handed back",
+        "src/tenure/worker/handler.py",
+        "        if live.abandoned:\n            return\n",
+        "",
+        (REAL + "test_scenarios_drain.py", REAL + "test_worker_stops.py", REAL + "test_races.py"),
+    ),
+    Guard(
+        "counting: what was taken out is known by its tag",
+        "src/tenure/nats/runs.py",
+        "            return record.taken == command.tag\n",
+        "            return True\n",
+        (REAL + "test_counting.py", REAL + "test_supervisor_repairs.py"),
+    ),
+)
