@@ -24,7 +24,7 @@ GUARDS = (*DECISIONS, *DEEDS)
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1
 _MOST_SECONDS = 600.0
-_out = Console(highlight=False)
+_out = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
