@@ -62,7 +62,12 @@ class Child:
         with self.log.open("ab") as output:
             self._log_start = output.tell()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._env, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._env | {"CHAOS_LIFE": str(len(self.deaths))},
+                start_new_session=True,
             )
         self.suspended = False
 

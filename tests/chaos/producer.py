@@ -180,10 +180,11 @@ async def _main(seed: int, rate: float, keys: int) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     journal = Journal(Path(os.environ["CHAOS_FOLDER"]), "asks")
+    chance = random.Random(f"{seed}.{os.environ['CHAOS_LIFE']}")  # one that comes back asks for other things
     while not stopping.is_set():
         with contextlib.suppress(TenureError):  # no server yet, or no leader: what asks for a start tries again
             async with app.connect() as client:
-                await _ask_until(stopping, Producer(client, journal, random.Random(seed), keys), rate)
+                await _ask_until(stopping, Producer(client, journal, chance, keys), rate)
                 return
         await asyncio.sleep(0.2)  # paused: before the next try to connect
 
