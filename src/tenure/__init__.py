@@ -1,6 +1,6 @@
 """Tenure: durable tasks addressed by key on NATS JetStream, where a stale copy never has the last word."""
 
-from tenure.actors import Actor, Call, Retry
+from tenure.actors import Actor, Call
 from tenure.app import App
 from tenure.client import Client
 from tenure.config import Config
@@ -25,6 +25,7 @@ from tenure.core.errors import (
     UnreadableRecord,
 )
 from tenure.run import Run
+from tenure.settings import Retry
 from tenure.status import Cancelled, Event, Status
 
 __version__ = "0.1.0"

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace as with_changes
 
-from tenure.actors import Actor, Retry, Seconds, check_function, make_policy, make_task
+from tenure.actors import Actor, check_function
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context
 from tenure.core.errors import ConfigError
 from tenure.core.given import whole
-from tenure.core.records import Overlap
+from tenure.core.records import CatchUp, Overlap
 from tenure.core.subjects import Names, check_name
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
+from tenure.settings import Retry, Seconds, make_policy, make_task, with_schedule
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -96,6 +97,9 @@ class App:
         grace: Seconds = 10.0,
         retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "none",
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -115,6 +119,9 @@ class App:
         grace: Seconds = 10.0,
         retry: Retry | None = Retry(),  # noqa: B008  (frozen: a shared default cannot change)
         every: Seconds | None = None,
+        cron: str | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "none",
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -127,6 +134,9 @@ class App:
         ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait.
         ``timeout`` seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to
         stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
+        ``cron``: perpetual, by a cron expression of five fields (six: seconds first) in the IANA time zone ``tz``, with
+        Debian's rules for summer time; the first run is its next fire. ``catch_up``: of fires missed while nothing
+        ran, ``none`` is made up for, ``one`` for all of them, or ``all``.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
         seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
         processes, which can be killed; then it must be defined at the top of a module that can be imported.
@@ -142,8 +152,9 @@ class App:
                 msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
                 raise ConfigError(msg)
             policy = make_policy(
-                chosen, retry=retry, timeout=timeout, grace=grace, every=every, overlap=overlap, result_ttl=result_ttl
+                chosen, retry=retry, timeout=timeout, grace=grace, overlap=overlap, result_ttl=result_ttl
             )
+            policy = with_schedule(chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up)
             hooks = make_hooks(
                 chosen, self.namespace, on_success=on_success, on_failure=on_failure, on_cancel=on_cancel
             )

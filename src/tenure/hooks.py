@@ -16,6 +16,7 @@ from tenure.actors import Actor, Call, check_call
 from tenure.core.aftermath import Outcome
 from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.records import Hook, Hooks
+from tenure.core.schedule import is_perpetual
 
 OneHook = Call[Any] | Actor[..., ..., Any, Any]
 AskedHooks = OneHook | Sequence[OneHook] | None
@@ -70,7 +71,7 @@ def _hook(about: str, asked: object, namespace: str) -> Hook:
         hook = Hook(task=asked.task)
     else:
         _bad(f"{about} must be a call (actor.call(...)), an actor, or a list of those, got {asked!r}")
-    if hook.task.policy.every is not None:
+    if is_perpetual(hook.task.policy):
         _bad(f"{about}: actor {hook.task.actor} is perpetual: each outcome would start one more chain that never ends")
     return hook
 

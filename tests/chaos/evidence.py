@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from tenure.core.records import Record
+from tenure.core.schedule import is_perpetual
 
 HOOKED = "hooked"
 """The actor that has a hook for each way in which its runs can end."""
@@ -194,7 +195,7 @@ def revision_of(record: Record | None, *, key: str, seq: int, before: int) -> Re
         phase=record.phase.value,
         actor=record.task.actor,
         overlap=policy.overlap,
-        every=policy.every is not None,
+        every=is_perpetual(policy),
         attempt=record.attempt,
         stopped=record.stop is not None,
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,

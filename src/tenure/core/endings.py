@@ -12,8 +12,9 @@ from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, bounded, decide, ended, entry, tell
-from tenure.core.policy import backoff, next_tick
+from tenure.core.policy import backoff
 from tenure.core.records import Failure, Holder, Last, Phase, Record, schema_for
+from tenure.core.schedule import is_perpetual, next_due
 
 
 def not_mine(record: Record | None, holder: Holder) -> Why | None:
@@ -110,10 +111,10 @@ def finish(  # noqa: PLR0917  (one write: outcome and successor)
     record: Record, last: Last, now: float, next_run_id: str, did: Did, successor: c.Successor | None = None
 ) -> Decision:
     """Outcome, what it owes, and successor, where there is one, in one write."""
-    every = record.task.policy.every
-    if successor is None and every is not None:
-        successor = c.Successor(due=next_tick(record.tick, every, now))
-    if last.phase is not Phase.SUCCEEDED or record.task.policy.hooks is not None:
+    policy = record.task.policy
+    if successor is None and is_perpetual(policy):
+        successor = c.Successor(due=next_due(policy, record.tick, now))
+    if last.phase is not Phase.SUCCEEDED or policy.hooks is not None:
         record = owing(record, last)
     if successor is None:
         return decide(did, replace(record, phase=last.phase, holder=None, deadline=None, failure=None, last=last))

@@ -13,6 +13,7 @@ from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
 from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, owed, tell
 from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task, schema_for
+from tenure.core.schedule import first_due, is_perpetual
 
 
 def submit(record: Record | None, command: c.Submit, now: float) -> Result:
@@ -63,6 +64,7 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
     record = bounded(record, now)
     if len(record.previous) > MAX_PREVIOUS:
         return Refused(Why.CROWDED)
+    due = first_due(command.task.policy, command.due, now)
     made = Record(
         schema=schema_for(command.task, record.outbox, history),
         key=record.key,
@@ -70,9 +72,9 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         generation=record.generation + 1,
         phase=Phase.WAITING,
         task=command.task,
-        queued_at=max(now, command.due),
-        due=command.due,
-        tick=_tick(command, now),
+        queued_at=max(now, due),
+        due=due,
+        tick=due or now if is_perpetual(command.task.policy) else 0.0,
         previous=record.previous,
         last=record.last,
         outbox=record.outbox,
@@ -100,6 +102,7 @@ def _displaced(record: Record, now: float) -> Record:
 
 
 def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple[Death, ...], now: float) -> Record:
+    due = first_due(command.task.policy, command.due, now)
     return Record(
         schema=schema_for(command.task, (), history),
         key=command.key,
@@ -107,9 +110,9 @@ def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple
         generation=1,
         phase=Phase.WAITING,
         task=command.task,
-        queued_at=max(now, command.due),
-        due=command.due,
-        tick=_tick(command, now),
+        queued_at=max(now, due),
+        due=due,
+        tick=due or now if is_perpetual(command.task.policy) else 0.0,
         seen=seen,
         history=history,
     )
@@ -148,10 +151,6 @@ def _cancel_older(record: Record, run_id: str, now: float) -> Result:
         return Refused(Why.STOPPING)
     previous = tuple(tell((entry,), told)[0] if entry.run_id == run_id else entry for entry in record.previous)
     return decide(Did.STOPPING, replace(record, previous=previous))
-
-
-def _tick(command: c.Submit | c.Replace, now: float) -> float:
-    return (command.due or now) if command.task.policy.every is not None else 0.0
 
 
 def _same_key(record: Record | None, command: c.Submit | c.Replace) -> None:

@@ -1,11 +1,9 @@
-"""Numbers that follow from a policy: backoff, ticks, trust, how long to wait before another look.
+"""Numbers that follow from a policy: backoff, trust, how long to wait before another look.
 
 All pure; jitter is an argument.
 """
 
 from __future__ import annotations
-
-import math
 
 from tenure.core.records import Policy
 
@@ -26,18 +24,6 @@ def backoff(policy: Policy, failures: int, jitter: float) -> float:
     except OverflowError:
         base = policy.maximum
     return max(0.0, base * (1.0 + policy.jitter * (2.0 * jitter - 1.0)))
-
-
-def next_tick(due: float, every: float, now: float) -> float:
-    """The next due time of a perpetual key.
-
-    Keeps the phase of ``due``, skips what was missed, always later than ``now``.
-    """
-    if due <= 0.0:
-        return now + every
-    steps = max(1, math.floor((now - due) / every) + 1)
-    tick = due + steps * every
-    return tick if tick > now else tick + every
 
 
 def trusted_until(sent_at: float, ttl: float) -> float:

@@ -17,14 +17,17 @@ from msgspec import Raw, Struct
 
 from tenure.core.errors import InvalidCall, NewerSchema
 
-SCHEMA = 2
+SCHEMA = 3
 """The newest form that is known here. 2 adds hooks and dead letters, which a process that knows 1 would drop, or take for
-runs to spawn. A record says 2 only while it holds such, so that older processes go on with all others."""
+runs to spawn; 3 adds schedules, whose chains it would end. A record says no more than what it holds needs, so that older
+processes go on with all others."""
+HOOKS_SCHEMA = 2
 PLAIN_SCHEMA = 1
 MAX_PREVIOUS = 128
 """Bodies of one key that may still be running under older generations; a replace over more is refused."""
 
 Overlap = Literal["stop", "wait", "parallel"]
+CatchUp = Literal["none", "one", "all"]
 
 # Defaults, because msgspec writes ``Raw | None`` but cannot read it back.
 NO_ARGS = Raw(b"{}")
@@ -60,6 +63,9 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace: float = 10.0
     overlap: Overlap = "stop"
     every: float | None = None
+    cron: str = ""
+    tz: str = "UTC"
+    catch_up: CatchUp = "none"
     result_ttl: float = 86_400.0
     hooks: Hooks | None = None
 
@@ -291,11 +297,16 @@ def decode(data: bytes) -> Record:
 
 def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death, ...] = ()) -> int:
     """The schema that a record of this task, and with this to carry, needs."""
-    if history or task.policy.hooks is not None:
+    needed = max(_schema_of(task.policy), HOOKS_SCHEMA if history else PLAIN_SCHEMA)
+    for entry in outbox:
+        needed = max(needed, _schema_of(entry.task.policy), HOOKS_SCHEMA if entry.dead else PLAIN_SCHEMA)
+    return needed
+
+
+def _schema_of(policy: Policy) -> int:
+    if policy.cron or policy.catch_up != "none":
         return SCHEMA
-    if not outbox:
-        return PLAIN_SCHEMA
-    return SCHEMA if any(entry.dead or entry.task.policy.hooks is not None for entry in outbox) else PLAIN_SCHEMA
+    return PLAIN_SCHEMA if policy.hooks is None else HOOKS_SCHEMA
 
 
 def _refuse_newer(schema: int) -> None:

@@ -12,6 +12,7 @@ from tenure.core.endings import not_mine
 from tenure.core.errors import InvalidCall
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
+from tenure.core.schedule import is_perpetual
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Declined, Found
@@ -139,7 +140,7 @@ class Tail:
     async def _succeed(
         self, holder: Holder, context: Context, task: Task, data: bytes, patience: Patience
     ) -> c.Succeed | c.FailAttempt:
-        chained = context.rescheduled is not None or task.policy.every is not None
+        chained = context.rescheduled is not None or is_perpetual(task.policy)
         next_run_id = self._stores.clock.new_id() if chained else ""
         try:
             hooks = task.policy.hooks.success if task.policy.hooks is not None else ()
@@ -233,6 +234,6 @@ def _where(command: object, task: Task) -> str:
     """What the refused write would have been, for ``tenure_superseded_total``."""
     if isinstance(command, c.FailAttempt) and not command.final:
         return "retry"
-    if isinstance(command, c.Succeed) and (command.successor is not None or task.policy.every is not None):
+    if isinstance(command, c.Succeed) and (command.successor is not None or is_perpetual(task.policy)):
         return "reschedule"
     return "tail"

@@ -13,6 +13,7 @@ from tenure.core.dead import MAX_HISTORY, DeadLetter, decode_letter, encode_lett
 from tenure.core.errors import NewerSchema
 from tenure.core.outcomes import Apply, Why
 from tenure.core.records import (
+    HOOKS_SCHEMA,
     PLAIN_SCHEMA,
     SCHEMA,
     Entry,
@@ -125,7 +126,7 @@ def test_a_new_generation_carries_hooks_and_letters_on(newer: c.Command) -> None
     at = play(*HOOKED, fail(S1))
     after = play(newer, start=at)
     assert after.found.outbox == at.found.outbox
-    assert after.found.schema == SCHEMA
+    assert after.found.schema == HOOKS_SCHEMA
 
 
 def test_a_record_that_owes_a_letter_neither_expires_nor_is_purged() -> None:
@@ -286,13 +287,18 @@ def test_a_record_of_before_decodes_and_means_the_same() -> None:
     assert encode(record) == BEFORE
 
 
-def test_only_a_record_that_holds_what_schema_1_had_not_says_2() -> None:
+def test_a_record_says_the_schema_that_what_it_holds_needs() -> None:
     """In a rolling deploy older processes go on with all others."""
     assert play(submit()).found.schema == PLAIN_SCHEMA
     assert play(submit(), claim(), succeed(S1, outbox=(spawned(),))).found.schema == PLAIN_SCHEMA
-    assert play(submit(hooks=HOOKS)).found.schema == SCHEMA
+    assert play(submit(hooks=HOOKS)).found.schema == HOOKS_SCHEMA
     failed = play(submit(), claim(), fail(S1, final=True))
-    assert failed.found.schema == SCHEMA
+    assert failed.found.schema == HOOKS_SCHEMA
     assert paid(failed).found.schema == PLAIN_SCHEMA
     hooked = replace(spawned(), task=Task(actor="x", policy=Policy(hooks=HOOKS)))
-    assert play(submit(), claim(), succeed(S1, outbox=(hooked,))).found.schema == SCHEMA
+    assert play(submit(), claim(), succeed(S1, outbox=(hooked,))).found.schema == HOOKS_SCHEMA
+    assert play(submit(every=2.0)).found.schema == PLAIN_SCHEMA
+    assert play(submit(every=2.0, catch_up="all")).found.schema == SCHEMA
+    assert play(submit(cron="0 4 * * *")).found.schema == SCHEMA
+    later = replace(spawned(), task=Task(actor="x", policy=Policy(cron="0 4 * * *")))
+    assert play(submit(), claim(), succeed(S1, outbox=(later,))).found.schema == SCHEMA

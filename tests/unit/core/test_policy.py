@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenure.config import Config
-from tenure.core.policy import backoff, next_tick, second_look, trusted_until
+from tenure.core.policy import backoff, second_look, trusted_until
 from tenure.core.records import Policy
 
 JITTER = st.floats(0.0, 1.0, exclude_max=True)
@@ -55,42 +55,6 @@ def test_the_ends_of_the_jitter_are_the_ends_of_its_spread() -> None:
 def test_without_jitter_backoff_is_exact() -> None:
     policy = Policy(initial=0.5, factor=2.0, jitter=0.0)
     assert {backoff(policy, 3, jitter) for jitter in (0.0, 0.3, 0.99)} == {2.0}
-
-
-EPOCH = st.floats(1e9, 4e9)
-
-
-@given(EPOCH, st.floats(0.01, 1e7), st.floats(-1e6, 1e8))
-def test_the_next_tick_keeps_the_phase_and_is_the_first_one_to_come(due: float, every: float, late: float) -> None:
-    now = due + late
-    tick = next_tick(due, every, now)
-    assert tick > now
-    steps = (tick - due) / every
-    assert steps == pytest.approx(round(steps), abs=1e-3 * max(1.0, 1e-6 / every))
-    assert round(steps) >= 1
-    if late >= 0:
-        assert tick <= now + every * (1 + 1e-9) + 1e-6
-
-
-def test_ticks_do_not_drift_with_late_runs() -> None:
-    due = 1_000.0
-    for late in (0.0, 3.0, 0.5, 9.99):
-        due = next_tick(due, 10.0, due + late)
-    assert due == 1_040.0
-
-
-def test_missed_ticks_are_skipped_not_made_up_for() -> None:
-    assert next_tick(1_000.0, 10.0, 1_035.0) == 1_040.0
-    assert next_tick(1_000.0, 10.0, 1_030.0) == 1_040.0
-
-
-def test_a_run_that_ends_before_its_tick_still_moves_on_by_one() -> None:
-    """A clock behind the one that set the due time."""
-    assert next_tick(1_000.0, 10.0, 999.0) == 1_010.0
-
-
-def test_without_a_due_time_the_chain_starts_from_now() -> None:
-    assert next_tick(0.0, 10.0, 1_003.0) == 1_013.0
 
 
 def test_trust_runs_from_the_send() -> None:
