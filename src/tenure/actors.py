@@ -197,6 +197,14 @@ class _Codec:
         return {name: getattr(filled, name) for name in self._names}
 
 
+def check_autostart(actor: Actor[..., ..., Any, Any]) -> None:
+    """ConfigError for an actor that nobody can start without saying more."""
+    try:
+        actor.call()
+    except InvalidCall as error:
+        raise ConfigError(f"{error}: with autostart every argument needs a default") from error
+
+
 def check_function(function: object) -> None:
     """ConfigError unless an actor can be made of it."""
     if not callable(function) or inspect.isclass(function):

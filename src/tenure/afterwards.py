@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 
 from tenure.core.errors import TenureError
-from tenure.core.records import Record
+from tenure.core.records import TERMINAL, Phase, Record
 from tenure.stores import Stores
 
 _CLOSE_SECONDS = 2.0
@@ -46,3 +46,8 @@ async def _finish(stores: Stores, key: str, shows: Callable[[Record | None], boo
             await stores.complete(found, patience)
             if shows(found.record) or not await patience.pause():
                 return
+
+
+def is_told(run_id: str, record: Record | None) -> bool:
+    """Whether the run needs no cancel any more: it is stopping, over, superseded or gone."""
+    return record is None or record.run_id != run_id or record.phase is Phase.STOPPING or record.phase in TERMINAL

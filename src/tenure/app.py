@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace as with_changes
 
-from tenure.actors import Actor, check_function
+from tenure.actors import Actor, check_autostart, check_function
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context
@@ -100,6 +100,7 @@ class App:
         cron: str | None = None,
         tz: str = "UTC",
         catch_up: CatchUp = "none",
+        autostart: bool = False,
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -122,6 +123,7 @@ class App:
         cron: str | None = None,
         tz: str = "UTC",
         catch_up: CatchUp = "none",
+        autostart: bool = False,
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -136,7 +138,8 @@ class App:
         stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
         ``cron``: perpetual, by a cron expression of five fields (six: seconds first) in the IANA time zone ``tz``, with
         Debian's rules for summer time; the first run is its next fire. ``catch_up``: of fires missed while nothing
-        ran, ``none`` is made up for, ``one`` for all of them, or ``all``.
+        ran, ``none`` is made up for, ``one`` for all of them, or ``all``. ``autostart``: supervisors keep one chain of it alive
+        under the actor's name as the key, with the schedule of the code that was started last.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
         seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
         processes, which can be killed; then it must be defined at the top of a module that can be imported.
@@ -154,7 +157,10 @@ class App:
             policy = make_policy(
                 chosen, retry=retry, timeout=timeout, grace=grace, overlap=overlap, result_ttl=result_ttl
             )
-            policy = with_schedule(chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up)
+            home = getattr(function, "__module__", "") if autostart else ""
+            policy = with_schedule(
+                chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up, autostart=home.replace(" ", "_")
+            )
             hooks = make_hooks(
                 chosen, self.namespace, on_success=on_success, on_failure=on_failure, on_cancel=on_cancel
             )
@@ -163,6 +169,8 @@ class App:
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )
             made.home = home_of(self, function, chosen, isolation)
+            if autostart:
+                check_autostart(made)
             self.actors[chosen] = made
             return made
 

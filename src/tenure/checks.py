@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenure.core.aftermath import ID_FORM
-from tenure.core.errors import InvalidCall
+from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive
 from tenure.core.given import number, plain, text_fault, whole
+from tenure.core.outcomes import Why
+from tenure.core.records import Record
 
 T = TypeVar("T")
 MAX_REASON_BYTES = 4_096
@@ -73,3 +75,16 @@ def check_progress(done: object, total: object, note: object) -> tuple[float, fl
 
 def _refusal(field: str, what: str) -> InvalidCall:
     return InvalidCall(f"{field} {what}", field=field)
+
+
+def refusal(record: Record, why: Why, *, reject: bool) -> KeyConflict | KeyIsLive | None:
+    """The error for a submit or replace that was refused over this record; None if its caller gets the live run instead."""
+    about: dict[str, Any] = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
+    if why is Why.DIFFERS:
+        return KeyConflict(f"{record.key!r} has a live run with another actor or other arguments", **about)
+    if why is Why.CROWDED:
+        crowd = "too many bodies of older generations still running: wait for some to end"
+        return KeyIsLive(f"{record.key!r} has {crowd}", **about)
+    if reject:
+        return KeyIsLive(f"{record.key!r} is live (generation {record.generation}, {record.phase.value})", **about)
+    return None

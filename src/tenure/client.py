@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec.structs import replace
 
 from tenure.actors import Call, check_call
-from tenure.afterwards import Afterwards
-from tenure.checks import check_choice, check_items, check_reason, check_run_id
+from tenure.afterwards import Afterwards, is_told
+from tenure.checks import check_choice, check_items, check_reason, check_run_id, refusal
 from tenure.core import commands as c
-from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
+from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
-from tenure.core.records import NO_ARGS, Holder, Overlap, Phase, Record, Task
+from tenure.core.records import NO_ARGS, TERMINAL, Holder, Overlap, Phase, Record, Task
 from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
 from tenure.nats.runs import NOTHING, Committed, Declined
@@ -248,23 +248,30 @@ class Client:
         if record is None:
             msg = f"{command.key!r}: refused ({why})"
             raise TenureError(msg)
-        about = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             owed = self.stores.complete(result.found, self.stores.runs.patience())
             await self._effected(owed, command.key, command.run_id)
             generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
-        if why is Why.DIFFERS:
-            msg = f"{record.key!r} has a live run with another actor or other arguments"
-            raise KeyConflict(msg, **about)  # type: ignore[arg-type]  # three attributes by name
-        if why is Why.CROWDED:
-            msg = f"{record.key!r} has too many bodies of older generations still running: wait for some to end"
-            raise KeyIsLive(msg, **about)  # type: ignore[arg-type]  # three attributes by name
-        if isinstance(command, c.Submit) and command.if_live == "reject":
-            msg = f"{record.key!r} is live (generation {record.generation}, {record.phase.value})"
-            raise KeyIsLive(msg, **about)  # type: ignore[arg-type]  # three attributes by name
+        error = refusal(record, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")
+        if error is not None:
+            raise error
         await self._help(record, result)
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
+
+    async def _start_early(self, key: str) -> Run[Any]:
+        patience = self.stores.runs.patience()
+        result = await self.stores.runs.commit(key, c.Trigger(), patience=patience)
+        if isinstance(result, Committed):
+            await self._effected(self.stores.carry_out(result, patience), key, result.record.run_id)
+            return self._handle(key, result.record.generation, result.record.run_id, accepted=True, result_type=Any)
+        record, due = result.found.record, result.refused.why is Why.ALREADY  # perhaps made so by this very call
+        if record is None:
+            msg = f"there is no key {key!r}"
+            raise InvalidCall(msg, field="key")
+        if due:
+            await self._effected(self.stores.complete(result.found, patience), key, record.run_id)
+        return self._handle(key, record.generation, record.run_id, accepted=due, result_type=Any)
 
     async def _lost_holder(self, declined: Declined) -> Holder | None:
         """The live run's holder if its session is closed and its budget spent.
@@ -333,13 +340,13 @@ class Client:
                 if isinstance(result, Committed):
                     await self._effected(self.stores.carry_out(result, patience), key, pin)
             except asyncio.CancelledError:
-                self._afterwards.finish(stores, key, partial(_is_told, pin))
+                self._afterwards.finish(stores, key, partial(is_told, pin))
                 raise
             if isinstance(result, Committed):
                 outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
                 return Cancelled(outcome=outcome, key=key, generation=result.record.generation, run_id=pin)  # type: ignore[arg-type]  # one of two
             record = result.found.record
-            moved_on = record is not None and record.run_id != pin and record.phase not in _OVER
+            moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL
             if run_id is None and moved_on and not result.unsure:
                 continue  # refused for certain: look again; a pin of unknown fate stays [10]
             return await self._not_cancelled(key, pin, result)
@@ -353,6 +360,14 @@ class Client:
             return Cancelled(outcome="stopping", key=key, generation=record.generation, run_id=pin)
         mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
         return Cancelled(outcome="cancelled" if mine else "finished", key=key, generation=record.generation, run_id=pin)
+
+    async def trigger(self, key: str) -> Run[Any]:
+        """Start the waiting run of ``key`` now, whenever it is due, and return its handle.
+
+        A perpetual key keeps its schedule: the fire that was to come comes all the same. ``run.accepted`` is False where it
+        waits no more: it runs already, or is over. Raises InvalidCall (there is no such key), Unavailable, OutcomeUnknown.
+        """
+        return await self._start_early(check_key(key))
 
     async def purge(self, key: str) -> bool:
         """Forget a key that does not run and owes nothing: the next submit starts a new life at generation 1.
@@ -375,14 +390,6 @@ class Client:
         )
         msg = f"{key!r} cannot be purged: {what}"
         raise KeyIsLive(msg, key=key, generation=record.generation, run_id=record.run_id)
-
-
-_OVER = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
-
-
-def _is_told(run_id: str, record: Record | None) -> bool:
-    """Whether the run needs no cancel any more: it is stopping, over, superseded or gone."""
-    return record is None or record.run_id != run_id or record.phase is Phase.STOPPING or record.phase in _OVER
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -52,6 +52,7 @@ REPAIRS = (
     "outbox",
     "seen",
     "stray",
+    "schedule",
 )
 OPERATIONS = (
     "submit",
@@ -66,6 +67,8 @@ OPERATIONS = (
     "clearoutbox",
     "forgetseen",
     "takecounts",
+    "keepalive",
+    "retire",
 )
 
 

@@ -85,12 +85,19 @@ def make_policy(
 
 
 def with_schedule(
-    actor: str, policy: Policy, *, every: Seconds | None, cron: str | None, tz: str, catch_up: CatchUp
+    actor: str,
+    policy: Policy,
+    *,
+    every: Seconds | None,
+    cron: str | None,
+    tz: str,
+    catch_up: CatchUp,
+    autostart: str,
 ) -> Policy:
     """The policy of a perpetual actor, or ``policy`` as it is. Raises ConfigError that names the actor and the setting."""
     if every is None and cron is None:
-        if tz != "UTC" or catch_up != "none":
-            _bad_config(f"actor {actor}: tz and catch_up belong to a schedule: give cron= or every=")
+        if tz != "UTC" or catch_up != "none" or autostart:
+            _bad_config(f"actor {actor}: tz, catch_up and autostart belong to a schedule: give cron= or every=")
         return policy
     if every is not None and cron is not None:
         _bad_config(f"actor {actor}: give either every= or cron=, not both")
@@ -99,14 +106,14 @@ def with_schedule(
     if every is not None:
         if tz != "UTC":
             _bad_config(f"actor {actor}: tz belongs to cron=; every= counts seconds")
-        return replace(policy, every=_seconds(actor, "every", every, above=0.0), catch_up=catch_up)
+        return replace(policy, every=_seconds(actor, "every", every, above=0.0), catch_up=catch_up, autostart=autostart)
     if not isinstance(cron, str) or not isinstance(tz, str):
         raise ConfigError(f"actor {actor}: cron and tz must be text, got {cron!r} and {tz!r}")
     try:
         check_cron(cron, tz, SYSTEM.now())
     except ScheduleError as error:
         raise ConfigError(f"actor {actor}: {error}") from error
-    return replace(policy, cron=cron, tz=tz, catch_up=catch_up)
+    return replace(policy, cron=cron, tz=tz, catch_up=catch_up, autostart=autostart)
 
 
 def make_task(actor: str, queue: str, priority: str, policy: Policy) -> Task:

@@ -50,6 +50,11 @@ async def say(text: str) -> str:
     return text
 
 
+@app.actor(cron="30 4 1 1 *", tz="Europe/Berlin")
+async def yearly() -> str:
+    return "a year"
+
+
 @app.actor(retry=None)
 async def fail(why: str) -> None:
     raise Fail(why)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
-from tenure import App, Client, ConfigError, Context
+from tenure import App, Client, ConfigError, Context, InvalidCall
 from tenure.core import commands as c
 from tenure.nats.runs import Committed
-from tests.conftest import Workers
-from tests.support import wait_until
+from tests.conftest import Supervisors, Workers
+from tests.support import FAST, wait_until
 
 EACH_SECOND = "* * * * * *"
 
@@ -111,3 +112,151 @@ def test_a_schedule_that_cannot_be_is_refused_where_the_actor_is_made(settings: 
         async def report() -> None: ...
 
     assert "actor report" in str(caught.value)
+
+
+# -- autostart -----------------------------------------------------------------------------------------------------------
+
+
+def code(namespace: str, ran: list[str], **schedules: dict[str, Any]) -> App:
+    """An app whose schedules start by themselves: as if all of its actors were of the module ``jobs``."""
+    app = App(namespace, config=msgspec.structs.replace(FAST, sweep_seconds=0.2))
+
+    async def other() -> None:
+        """What is left of the code when every schedule is gone."""
+
+    other.__module__ = "jobs"
+    app.actor(other)
+    for name, schedule in schedules.items():
+
+        async def work(ctx: Context) -> None:
+            ran.append(f"{ctx.key} {ctx.generation}")
+
+        work.__module__ = "jobs"
+        app.actor(name=name, autostart=True, **schedule)(work)
+    return app
+
+
+async def test_any_number_of_supervisors_keep_one_chain_alive_and_each_tick_fires_once(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    ran: list[str] = []
+    app = code(namespace, ran, beat={"cron": EACH_SECOND})
+    async with (
+        workers.run(app),
+        supervisors.run(app) as one,
+        supervisors.run(app) as two,
+        supervisors.run(app) as three,
+    ):
+        await wait_until(lambda: len(ran) >= 4, description="four fires")
+        started = sum(supervisor.metrics.repairs["schedule"] for supervisor in (one, two, three))
+    assert ran[:4] == ["beat 1", "beat 2", "beat 3", "beat 4"]
+    assert started == 1
+
+
+async def test_a_chain_that_was_cancelled_or_purged_is_started_again(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    ran: list[str] = []
+    app = code(namespace, ran, beat={"cron": EACH_SECOND})
+    async with workers.run(app), supervisors.run(app):
+        await wait_until(lambda: ran, description="it fires")
+        await client.cancel("beat")
+        before = len(ran)
+        await wait_until(lambda: len(ran) >= before + 2, description="it fires again")
+
+
+async def test_newer_code_changes_a_schedule_though_older_code_still_runs(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """A rolling deploy: the old supervisor asks for its own schedule all the while."""
+    ran: list[str] = []
+    old, new = code(namespace, ran, beat={"every": 3_600.0}), code(namespace, ran, beat={"cron": EACH_SECOND})
+    async with workers.run(new), supervisors.run(old) as older:
+        await wait_until(lambda: ran == ["beat 1"], description="the old schedule runs, and again in an hour")
+        async with supervisors.run(new) as newer:
+            await wait_until(lambda: len(ran) >= 4, description="the new one fires every second")
+            assert newer.metrics.repairs["schedule"] == 1
+            assert older.metrics.repairs["schedule"] == 1
+
+
+async def test_a_schedule_that_newer_code_has_no_more_ends_though_older_code_still_runs(
+    namespace: str, client: Client, supervisors: Supervisors
+) -> None:
+    """Another one of its own, of a module that the newer code does not have, goes on."""
+    old, new = code(namespace, [], beat={"every": 3_600.0}), code(namespace, [])
+    foreign = App(namespace, config=old.config)
+
+    @foreign.actor(every=3_600.0, autostart=True)
+    async def theirs() -> None: ...
+
+    async with supervisors.run(old) as older, supervisors.run(foreign):
+        await wait_until(lambda: older.metrics.repairs["schedule"], description="it has a chain")
+        async with supervisors.run(new):
+
+            async def ended() -> bool:
+                status = await client.status("beat")
+                return status is not None and status.phase == "cancelled"
+
+            await wait_until(ended, description="its chain ends")
+            await asyncio.sleep(0.6)  # paused: the old supervisor asks twice more
+            assert await ended()
+        status = await client.status("theirs")
+    assert status is not None
+    assert status.phase in {"scheduled", "queued"}
+
+
+async def test_a_worker_and_supervisor_that_come_back_keep_the_phase_of_an_interval(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    ran: list[str] = []
+    app = code(namespace, ran, beat={"every": 3_600.0})
+    async with workers.run(app), supervisors.run(app):
+        await wait_until(lambda: ran, description="it runs")
+    before = await client.status("beat")
+    async with workers.run(app), supervisors.run(app):
+        await asyncio.sleep(0.5)  # paused: it is asked for a few times
+    assert await client.status("beat") == before
+    assert ran == ["beat 1"]
+
+
+async def test_a_trigger_runs_a_key_now_and_leaves_its_schedule(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    ran: list[str] = []
+    app = code(namespace, ran, beat={"cron": "0 0 1 1 *", "tz": "Europe/Berlin"})
+    async with workers.run(app), supervisors.run(app) as supervisor:
+        await wait_until(lambda: supervisor.metrics.repairs["schedule"], description="it has a chain")
+        before = await client.status("beat")
+        run = await client.trigger("beat")
+        assert run.accepted
+        assert (await run.wait(10.0)).phase == "succeeded"
+        after = await client.status("beat")
+    assert ran == ["beat 1"]
+    assert before is not None
+    assert after is not None
+    assert (after.generation, after.due) == (2, before.due)
+
+
+async def test_a_trigger_of_what_does_not_wait_starts_nothing(app: App, client: Client) -> None:
+    @app.actor
+    async def once() -> None: ...
+
+    with pytest.raises(InvalidCall, match="no key 'nobody'") as caught:
+        await client.trigger("nobody")
+    assert caught.value.field == "key"
+    run = await client.submit(once.call(), key="k", delay=3_600.0)
+    await run.cancel()
+    assert not (await client.trigger("k")).accepted
+
+
+def test_an_actor_that_nobody_can_start_without_an_argument_does_not_start_by_itself() -> None:
+    app = App("schedules")
+    with pytest.raises(ConfigError, match="'name' is missing: with autostart every argument needs a default"):
+
+        @app.actor(every=5.0, autostart=True)
+        async def report(name: str) -> None: ...
+
+    with pytest.raises(ConfigError, match="belong to a schedule"):
+
+        @app.actor(autostart=True)
+        async def once() -> None: ...

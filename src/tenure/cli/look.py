@@ -44,6 +44,7 @@ class Row(msgspec.Struct, frozen=True):
     actor: str
     queue: str
     due: datetime | None
+    schedule: str = ""
 
 
 def row_of(key: str, text: str, now: float) -> Row | None:
@@ -55,7 +56,7 @@ def row_of(key: str, text: str, now: float) -> Row | None:
     if phase == "waiting":
         phase = Phase.SCHEDULED if state.due > now else Phase.QUEUED
         due = datetime.fromtimestamp(state.due, UTC) if state.due else None
-    return Row(key, str(phase), state.generation, state.actor, state.queue, due)
+    return Row(key, str(phase), state.generation, state.actor, state.queue, due, state.schedule.replace("_", " "))
 
 
 def show(
@@ -94,6 +95,9 @@ def ls(
     phase: Annotated[Phase | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
     actor: o.OnlyActor = None,
     queue: o.OnlyQueue = None,
+    schedules: Annotated[
+        bool, typer.Option("--schedules", help="Only perpetual keys, with their schedules.", show_default=False)
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many keys.")] = 100,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
@@ -109,10 +113,15 @@ def ls(
 
             def on_header(header: Header) -> None:
                 row = row_of(header.key, header.state, client.now())
-                if row is not None and (phase, actor, queue) == (
-                    phase and row.phase,
-                    actor and row.actor,
-                    queue and row.queue,
+                if (
+                    row is not None
+                    and (phase, actor, queue)
+                    == (
+                        phase and row.phase,
+                        actor and row.actor,
+                        queue and row.queue,
+                    )
+                    and (row.schedule or not schedules)
                 ):
                     rows.append(row)
 
@@ -120,10 +129,8 @@ def ls(
         if as_json:
             print_json(rows[:limit])
         else:
-            print_table(
-                ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE"),
-                ((row.key, row.phase, row.generation, row.actor, row.queue, row.due) for row in rows[:limit]),
-            )
+            names = ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE", *(("SCHEDULE",) if schedules else ()))
+            print_table(names, ([getattr(row, name.lower()) for name in names] for row in rows[:limit]))
         if len(rows) > limit:
             complain(f"{len(rows) - limit} more keys are not shown; raise --limit")
         return Exit.OK

@@ -19,7 +19,7 @@ from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.problems import Exit, complain, tell, usage
 from tenure.cli.supervisor import supervisor
-from tenure.cli.tasks import cancel, replace, result, submit
+from tenure.cli.tasks import cancel, replace, result, submit, trigger
 from tenure.cli.worker import worker
 
 _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -28,7 +28,7 @@ _EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configu
 _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Try it": (demo, server, dev),
     "Run it": (setup, worker, supervisor),
-    "Start and end": (submit, replace, cancel),
+    "Start and end": (submit, replace, cancel, trigger),
     "Look": (show, result, watch, ls),
 }
 

@@ -214,3 +214,24 @@ def cancel(
         return Exit.OK
 
     return run_loop(main())
+
+
+def trigger(
+    key: o.Key, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
+) -> int:
+    """Start a key's waiting run now.
+
+    A perpetual key keeps its schedule: the fire that was to come comes all the same. Exit 1 where nothing waits.
+    """
+    the_app = o.app_for(namespace, app)
+    encode_key(key)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            await o.existing(client, key)
+            run = await client.trigger(key)
+        said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "triggered": run.accepted}
+        print_answer(said, as_json=as_json)
+        return Exit.OK if run.accepted else Exit.FAILED
+
+    return run_loop(main())

@@ -43,6 +43,29 @@ class Replace(Struct, frozen=True, kw_only=True):
     due: float = 0.0
 
 
+class KeepAlive(Struct, frozen=True, kw_only=True):
+    """A supervisor wants a schedule of its code (``autostart``) to have a chain of runs, as the code has it.
+
+    ``deployed``: when that supervisor was started. The one that was started last decides what the schedule is: so code
+    that is replaced in a rolling deploy does not put its own back.
+    """
+
+    key: str
+    run_id: str
+    task: Task
+    deployed: float
+
+
+class Retire(Struct, frozen=True, kw_only=True):
+    """A schedule that started by itself is not in the code any more: end its chain. ``deployed``: see ``KeepAlive``."""
+
+    deployed: float
+
+
+class Trigger(Struct, frozen=True, kw_only=True):
+    """Start the waiting run now. A perpetual key keeps its schedule: the tick that was to come comes all the same."""
+
+
 class Cancel(Struct, frozen=True, kw_only=True):
     """Cancel the run ``run_id`` (never another one), or, where None.
 
@@ -174,6 +197,9 @@ class Purge(Struct, frozen=True, kw_only=True):
 Command = (
     Submit
     | Replace
+    | KeepAlive
+    | Retire
+    | Trigger
     | Cancel
     | Claim
     | Succeed

@@ -20,24 +20,24 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
     """Start a run unless one is live."""
     _same_key(record, command)
     if record is None:
-        return _new(None, command, now, Did.SUBMITTED)
+        return anew(None, command, now, Did.SUBMITTED)
     if _knows(record, command):
         return Refused(Why.ALREADY)
     if record.phase in TERMINAL or record.phase is Phase.STOPPING:
-        return _new(record, command, now, Did.SUBMITTED)
+        return anew(record, command, now, Did.SUBMITTED)
     spent = record.failures + 1 >= record.task.policy.max_attempts
     if record.phase is Phase.RUNNING and spent and command.lost is not None and command.lost == record.holder:
         spent_record = replace(record, holder=None, failures=record.failures + 1)
         lost = ended(spent_record, Phase.FAILED, now, failure=LOST)  # [29]: its takeover could only write `failed`
-        return _new(owing(replace(spent_record, last=lost), lost), command, now, Did.SUBMITTED)
+        return anew(owing(replace(spent_record, last=lost), lost), command, now, Did.SUBMITTED)
     if command.if_live == "reject":
         return Refused(Why.LIVE)
     if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace
         return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
     if command.if_live == "replace":
-        return _new(record, command, now, Did.REPLACED)
-    if command.if_differs != "keep" and not _same_task(record.task, command.task):
-        return Refused(Why.DIFFERS) if command.if_differs == "error" else _new(record, command, now, Did.REPLACED)
+        return anew(record, command, now, Did.REPLACED)
+    if command.if_differs != "keep" and not is_same_task(record.task, command.task):
+        return Refused(Why.DIFFERS) if command.if_differs == "error" else anew(record, command, now, Did.REPLACED)
     return Refused(Why.LIVE)
 
 
@@ -46,10 +46,11 @@ def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
     _same_key(record, command)
     if record is not None and _knows(record, command):
         return Refused(Why.ALREADY)
-    return _new(record, command, now, Did.REPLACED)
+    return anew(record, command, now, Did.REPLACED)
 
 
-def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: Did) -> Result:
+def anew(record: Record | None, command: c.Submit | c.Replace, now: float, did: Did) -> Result:
+    """The next generation of the key, or its first."""
     seen = (command.seen,) if isinstance(command, c.Submit) and command.seen else ()
     history = command.history if isinstance(command, c.Submit) else ()
     if record is None:
@@ -82,6 +83,7 @@ def _new(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         history=history,
         uncounted=record.uncounted,
         taken=record.taken,
+        deployed=record.deployed,
     )
     return Decision(did, made, effects_of(made))
 
@@ -182,7 +184,8 @@ def leaves_trace(record: Record, run_id: str) -> bool:
     return any(entry.run_id == run_id for entry in record.previous)
 
 
-def _same_task(one: Task, other: Task) -> bool:
+def is_same_task(one: Task, other: Task) -> bool:
+    """Whether both are of one actor, with the same arguments."""
     if one.actor != other.actor or (one.blob and one.blob.digest) != (other.blob and other.blob.digest):
         return False
     return one.blob is not None or one.args == other.args or bool(_plain(one.args) == _plain(other.args))

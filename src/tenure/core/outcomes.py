@@ -21,6 +21,9 @@ class Did(StrEnum):
 
     SUBMITTED = "submitted"
     REPLACED = "replaced"
+    SCHEDULED = "scheduled"
+    RETIRED = "retired"
+    TRIGGERED = "triggered"
     JOINED = "joined"
     CANCELLED = "cancelled"
     STOPPING = "stopping"
@@ -59,6 +62,7 @@ class Why(StrEnum):
     ALREADY = "already"
     CROWDED = "crowded"
     OWED = "owed"
+    OUTDATED = "outdated"
     NOTHING = "nothing"
 
 

@@ -51,7 +51,8 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a run is retried, limited and followed.
 
-    Stored at submit, so that nobody needs the actor's code to act on a record.
+    Stored at submit, so that nobody needs the actor's code to act on a record. ``autostart``: the module whose code wants
+    supervisors to keep a run alive; empty: none does.
     """
 
     max_attempts: int = 5
@@ -66,6 +67,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cron: str = ""
     tz: str = "UTC"
     catch_up: CatchUp = "none"
+    autostart: str = ""
     result_ttl: float = 86_400.0
     hooks: Hooks | None = None
 
@@ -227,7 +229,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
     retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder. ``history``: the deaths of
     the runs that this one replays, oldest first. ``uncounted``: what became of older generations and has still to be
-    counted. ``taken``: the tag of the write that last took out something to be counted.
+    counted. ``taken``: the tag of the write that last took out something to be counted. ``deployed``: when the process was
+    started that last said what the schedule of this key is; 0: none did.
     """
 
     schema: int
@@ -253,6 +256,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     history: tuple[Death, ...] = ()
     uncounted: tuple[Count, ...] = ()
     taken: str = ""
+    deployed: float = 0.0
 
 
 _encoder = msgspec.json.Encoder()
@@ -304,7 +308,7 @@ def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death,
 
 
 def _schema_of(policy: Policy) -> int:
-    if policy.cron or policy.catch_up != "none":
+    if policy.cron or policy.autostart or policy.catch_up != "none":
         return SCHEMA
     return PLAIN_SCHEMA if policy.hooks is None else HOOKS_SCHEMA
 
@@ -329,7 +333,8 @@ class State(Struct, frozen=True):
     """What a record's header tells, so that a sweep or a list need not read the record.
 
     ``due`` and ``deadline`` are 0 where there is none, ``session`` (the holder's) empty. ``flags``: see ``state_of``.
-    ``run_id`` is empty if an older Tenure wrote the record: its header does not tell.
+    ``run_id`` is empty if an older Tenure wrote the record: its header does not tell. ``schedule`` is ``every:<seconds>`` or
+    ``cron:<expression>@<zone>``, with ``_`` for spaces; empty if the key is not perpetual.
     """
 
     phase: Phase
@@ -341,6 +346,8 @@ class State(Struct, frozen=True):
     queue: str
     generation: int
     run_id: str = ""
+    schedule: str = ""
+    autostart: str = ""
 
 
 def read_state(text: str) -> State | None:
@@ -356,7 +363,7 @@ def read_state(text: str) -> State | None:
             actor,
             queue,
             int(generation),
-            more[0] if more else "",
+            *("" if text == "-" else text for text in more[:3]),
         )
     except ValueError:
         return None
@@ -371,7 +378,15 @@ def state_of(record: Record) -> str:
     deadline = record.stop.deadline if record.stop and record.phase is Phase.STOPPING else record.deadline
     flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.seen else "")
     flags += "c" if record.uncounted else ""
+    policy = record.task.policy
+    perpetual = f" {_schedule(policy)} {policy.autostart or '-'}" if policy.every is not None or policy.cron else ""
     return (
         f"{record.phase.value} {record.due or '-'} {deadline or '-'} {holder.session if holder else '-'} {flags or '-'}"
-        f" {record.task.actor} {record.task.queue} {record.generation} {record.run_id}"
+        f" {record.task.actor} {record.task.queue} {record.generation} {record.run_id}{perpetual}"
     )
+
+
+def _schedule(policy: Policy) -> str:
+    if policy.every is not None:
+        return f"every:{policy.every:g}"
+    return f"cron:{'_'.join(policy.cron.split())}@{policy.tz}"

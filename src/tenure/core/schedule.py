@@ -51,6 +51,13 @@ def next_due(policy: Policy, tick: float, now: float) -> float:
     return _after(policy, max(tick, now)) if policy.every is None else next_tick(tick, policy.every, now)
 
 
+def before(policy: Policy, tick: float, now: float) -> float:
+    """A tick for a run that starts before its own one, ``tick``: so that ``tick`` follows it."""
+    if tick <= now:
+        return tick
+    return now if policy.every is None else tick - policy.every
+
+
 def next_tick(due: float, every: float, now: float) -> float:
     """The next due time of an interval.
 

@@ -15,7 +15,9 @@ Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets a
    its successor. With each outcome goes what it owes: its hooks and, of a run that failed for good, its dead letter; a
    superseded run has neither (``aftermath``).
 6. A command names the run it is about; a cancel never hits another run than the one it saw [10].
-7. A finished record may expire only when it owes nothing (``records.ttl_of``).
+7. The supervisor that was started last says what the schedule of a key is that started by itself; it takes effect while
+   the key waits, so no body is stopped for it.
+8. A finished record may expire only when it owes nothing (``records.ttl_of``).
 
 Pure: no clock, no randomness, no I/O. ``NEXT`` states for each command and phase what can come out; the table in
 ARCHITECTURE.md is generated from it and a property test holds the code to it.
@@ -26,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tenure.core import claims, endings, generations, upkeep
+from tenure.core import chains, claims, endings, generations, upkeep
 from tenure.core import commands as c
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Why
@@ -54,6 +56,23 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
         **dict.fromkeys((_OK, _F, _C), (_W, Why.ALREADY, Why.CROWDED)),
     },
     c.Replace: {None: (_W,), **dict.fromkeys((_W, _R, _S, _OK, _F, _C), (_W, Why.ALREADY, Why.CROWDED))},
+    c.KeepAlive: {
+        None: (_W,),
+        _W: (_W, Why.LIVE, Why.OUTDATED, Why.CROWDED),
+        **dict.fromkeys((_R, _S), (Why.LIVE,)),
+        **dict.fromkeys((_OK, _F, _C), (_W, Why.OUTDATED, Why.CROWDED)),
+    },
+    c.Retire: {
+        **dict.fromkeys((None, _OK, _F, _C), (Why.NOTHING,)),
+        _W: (_C, Why.NOTHING, Why.OUTDATED),
+        **dict.fromkeys((_R, _S), (Why.LIVE, Why.NOTHING)),
+    },
+    c.Trigger: {
+        None: (Why.ABSENT,),
+        _W: (_W, Why.ALREADY),
+        **dict.fromkeys((_R, _S), (Why.LIVE,)),
+        **dict.fromkeys((_OK, _F, _C), (Why.FINISHED,)),
+    },
     c.Cancel: {
         None: (Why.ABSENT,),
         _W: (_C, _W, Why.FINISHED, Why.STOPPING),
@@ -109,6 +128,9 @@ def transition(record: Record | None, command: c.Command, now: float) -> Result:
 _HANDLERS: dict[type, Callable[[Record | None, Any, float], Result]] = {
     c.Submit: generations.submit,
     c.Replace: generations.supersede,
+    c.KeepAlive: chains.keep_alive,
+    c.Retire: chains.retire,
+    c.Trigger: chains.trigger,
     c.Cancel: generations.cancel,
     c.Claim: claims.claim,
     c.Succeed: endings.succeed,

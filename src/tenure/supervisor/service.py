@@ -18,6 +18,7 @@ from tenure.lease import Lease
 from tenure.service import Service
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
+from tenure.supervisor.schedules import Schedules
 from tenure.supervisor.sweep import Sweep
 from tenure.telemetry import get_logger
 
@@ -65,13 +66,15 @@ class Supervisor(Service):
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
-        sweep = Sweep(stores, census, keepers, self.metrics)
+        schedules = Schedules(stores, self.metrics, self.app.actors)
+        sweep = Sweep(stores, census, keepers, schedules, self.metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
                     ("watch", census.watch),
                     ("close", lambda: census.close_silent(lambda name: name == self.lease.id)),
                     ("sweep", lambda: self._sweep(sweep)),
+                    ("schedules", schedules.keep),
                     ("rescue", lambda: self._rescue(sweep)),
                     ("session", self._keep_session),
                     ("presence", stores.presence.run),

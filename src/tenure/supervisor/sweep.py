@@ -20,6 +20,7 @@ from tenure.nats.strays import Strays
 from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
+from tenure.supervisor.schedules import Schedules
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.supervisor")
@@ -32,12 +33,15 @@ _SETTLE_SECONDS = 2.0
 class Sweep:
     """Passes over all records of a namespace."""
 
-    def __init__(self, stores: Stores, census: Census, keepers: Keepers, metrics: Metrics) -> None:
+    def __init__(
+        self, stores: Stores, census: Census, keepers: Keepers, schedules: Schedules, metrics: Metrics
+    ) -> None:
         self._stores = stores
         self._strays = Strays(stores.conn, stores.names)
         self._metrics = metrics
         self._census = census
         self._keepers = keepers
+        self._schedules = schedules
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
@@ -50,7 +54,11 @@ class Sweep:
             nonlocal passed
             passed += 1
             state = read_state(header.state)
-            if state is None or not is_mine(header.key):
+            if state is None:
+                return
+            if state.autostart:
+                self._schedules.saw(header.key, state)
+            if not is_mine(header.key):
                 return
             token = encode_key(header.key)
             suspicious = deserves_a_look(

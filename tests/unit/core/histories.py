@@ -104,6 +104,11 @@ def supersede(run: str = "r2", *, due: float = 0.0, **policy: Any) -> c.Replace:
     return c.Replace(key=KEY, run_id=run, task=task(**policy), due=due)
 
 
+def keep(run: str = "r1", *, deployed: float = 2.0, every: float = 60.0) -> c.KeepAlive:
+    """A supervisor, started at ``deployed``, wants its schedule to run."""
+    return c.KeepAlive(key=KEY, run_id=run, task=task(every=every, autostart="jobs"), deployed=deployed)
+
+
 def holder(session: str = "s1", run: str = "r1", attempt: int = 1) -> Holder:
     return Holder(session=session, run_id=run, attempt=attempt)
 

@@ -49,6 +49,7 @@ from tests.unit.core.histories import (
     At,
     claim,
     fail,
+    keep,
     paid,
     play,
     spawned,
@@ -86,6 +87,7 @@ def full() -> Record:
         history=(DEATH,),
         uncounted=(Count(what="superseded", where="head", actor="a", number=2),),
         taken="t",
+        deployed=5.0,
     )
 
 
@@ -242,7 +244,13 @@ def test_the_state_header_is_read_back_and_may_be_longer_or_of_an_older_tenure()
     text = state_of(play(*RUN).found)
     state = read_state(text)
     assert state == State(Phase.RUNNING, 0.0, 0.0, "s1", "", "actor", "default", 1, "r1")
-    assert read_state(f"{text} more 7") == state
+    kept = replace(play(keep()).found, run_id="r2")
+    assert read_state(f"{state_of(kept)} more 7") == read_state(state_of(kept))
+    assert read_state(state_of(kept)) == State(
+        Phase.WAITING, 0.0, 0.0, "", "", "actor", "default", 1, "r2", "every:60", "jobs"
+    )
+    daily = play(submit(cron="0  4 * * 1-5", tz="Europe/Berlin")).found
+    assert state_of(daily).split(" ")[9:] == ["cron:0_4_*_*_1-5@Europe/Berlin", "-"]
     older = read_state(text.removesuffix(" r1"))
     assert older is not None
     assert older == replace(state, run_id="")

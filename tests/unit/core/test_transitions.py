@@ -34,6 +34,7 @@ from tests.unit.core.histories import (
     expire,
     fail,
     holder,
+    keep,
     play,
     shown,
     snooze,
@@ -140,6 +141,16 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
     "full: failed": (*LATER, fail(LAST, final=True), -11.0),
     "full: cancelled": (*OVERFULL, c.Cancel(run_id="last"), -1.0),
 }
+ONCE = supersede()  # over a kept key, by hand: a run that has no successor
+KEPT: dict[str, tuple[Step, ...]] = {
+    "kept: waiting": (keep(),),
+    "kept: running": (keep(), claim()),
+    "kept: stopping": (keep(), claim(), CANCEL),
+    "kept by others: cancelled": (keep(deployed=5.0), CANCEL),
+    "kept by others: succeeded": (keep(deployed=5.0), ONCE, claim("s2", "r2"), succeed(NEWER)),
+    "kept by others: failed": (keep(deployed=5.0), ONCE, claim("s2", "r2"), fail(NEWER, final=True)),
+}
+HISTORIES |= KEPT
 ENDS = ("succeeded", "failed", "cancelled")
 PHASES = ("waiting", "running", "stopping", *ENDS)
 
@@ -262,6 +273,40 @@ def outcomes() -> Iterator[Row]:
     yield Row("running", c.HandBack(holder=S1), W)
 
 
+def keeps() -> Iterator[Row]:
+    """A supervisor started at 2.0 asks; ``kept by others`` was kept by one started at 5.0."""
+    yield Row("nothing", keep("r9"), W)
+    for phase in ("waiting", "running", "stopping"):
+        yield Row(f"kept: {phase}", keep("r9"), Why.LIVE)
+    yield Row("kept: waiting", keep("r9", deployed=2.0, every=5.0), Why.OUTDATED)
+    yield Row("kept: waiting", keep("r9", deployed=3.0, every=5.0), W)
+    yield Row("full: waiting", keep("r9", deployed=3.0), Why.CROWDED)
+    for phase in ENDS:
+        yield Row(phase, keep("r9"), W)
+        yield Row(f"full: {phase}", keep("r9"), Why.CROWDED)
+        yield Row(f"kept by others: {phase}", keep("r9"), Why.OUTDATED)
+
+
+def retires() -> Iterator[Row]:
+    yield Row("nothing", c.Retire(deployed=3.0), Why.NOTHING)
+    for phase in PHASES:
+        yield Row(phase, c.Retire(deployed=3.0), Why.NOTHING)
+    yield Row("kept: waiting", c.Retire(deployed=3.0), C)
+    yield Row("kept: waiting", c.Retire(deployed=2.0), Why.OUTDATED)
+    for phase in ("running", "stopping"):
+        yield Row(f"kept: {phase}", c.Retire(deployed=3.0), Why.LIVE)
+
+
+def triggers() -> Iterator[Row]:
+    yield Row("nothing", c.Trigger(), Why.ABSENT)
+    yield Row("scheduled", c.Trigger(), W)
+    yield Row("waiting", c.Trigger(), Why.ALREADY)
+    for phase in ("running", "stopping"):
+        yield Row(phase, c.Trigger(), Why.LIVE)
+    for phase in ENDS:
+        yield Row(phase, c.Trigger(), Why.FINISHED)
+
+
 def evictions() -> Iterator[Row]:
     yield Row("nothing", evict(S1), Why.FENCED)
     for phase in PHASES:
@@ -311,7 +356,21 @@ def purges() -> Iterator[Row]:
 
 ROWS = [
     row
-    for table in (submits, replaces, cancels, claims, tails, outcomes, evictions, upkeep, counts, purges)
+    for table in (
+        submits,
+        replaces,
+        keeps,
+        retires,
+        triggers,
+        cancels,
+        claims,
+        tails,
+        outcomes,
+        evictions,
+        upkeep,
+        counts,
+        purges,
+    )
     for row in table()
 ]
 

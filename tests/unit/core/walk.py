@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
@@ -190,6 +191,19 @@ class Walk:
         self._wishes.append(command)
         self.put(command)
 
+    def keep_alive(self) -> None:
+        if self.pick(HALF):
+            task = self.a_task()
+            task = replace(task, policy=replace(task.policy, every=self.pick((5.0, 6.0)), autostart="jobs"))
+            deployed = self.pick((1.0, 2.0, 3.0))
+            self.put(c.KeepAlive(key=KEY, run_id=self.new("r"), task=task, deployed=deployed))
+
+    def retire(self) -> None:
+        self.put(c.Retire(deployed=self.pick((1.0, 2.0, 3.0))))
+
+    def trigger(self) -> None:
+        self.put(c.Trigger())
+
     def repeat_a_wish(self) -> None:
         """Only where the record shows that it was applied; else its client must raise OutcomeUnknown [14]."""
         wish = self.pick(self._wishes[-3:]) if self._wishes else None
@@ -337,6 +351,9 @@ ACTIONS: tuple[Callable[[Walk], None], ...] = (
     *[Walk.evict] * 2,
     *[Walk.cancel] * 2,
     Walk.replace,
+    Walk.keep_alive,
+    Walk.retire,
+    Walk.trigger,
     Walk.repeat_a_wish,
     Walk.a_session_closes,
     Walk.a_body_ends_unheard,

@@ -1,0 +1,68 @@
+"""Schedules that start by themselves (``autostart``): each has a chain of runs, and the one that the code has.
+
+Owns nothing and needs no leader: every supervisor asks for every schedule of its code, and each ask is a CAS on the one
+record that is named after the actor, so one of them starts it. Which code is the newest, the record says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tenure.actors import Actor
+from tenure.core import commands as c
+from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.records import TERMINAL, State
+from tenure.metrics import Metrics
+from tenure.nats.runs import Committed
+from tenure.stores import Stores
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.supervisor")
+
+
+class Schedules:
+    """The schedules of one supervisor's code."""
+
+    def __init__(self, stores: Stores, metrics: Metrics, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
+        self._stores = stores
+        self._metrics = metrics
+        self._actors = {name: actor for name, actor in actors.items() if actor.task.policy.autostart}
+        self._modules = {actor.function.__module__.replace(" ", "_") for actor in actors.values()}
+        self._deployed = stores.clock.now()
+        self._gone: set[str] = set()
+
+    async def keep(self) -> None:
+        """Ask for each of them, and again and again, until cancelled."""
+        while True:
+            for name, actor in self._actors.items():
+                run_id = self._stores.clock.new_id()
+                await self._commit(
+                    name, c.KeepAlive(key=name, run_id=run_id, task=actor.call().task, deployed=self._deployed)
+                )
+            gone, self._gone = self._gone, set()
+            for key in sorted(gone):
+                await self._commit(key, c.Retire(deployed=self._deployed))
+            await asyncio.sleep(self._stores.config.sweep_seconds)
+
+    def saw(self, key: str, state: State) -> None:
+        """A sweep passes over this record; it may be a schedule of our modules that they have no more."""
+        ours = state.autostart in self._modules and key == state.actor
+        if ours and key not in self._actors and state.phase not in TERMINAL:
+            self._gone.add(key)
+
+    async def _commit(self, key: str, command: c.KeepAlive | c.Retire) -> None:
+        stores = self._stores
+        patience = stores.runs.patience()
+        try:
+            result = await stores.runs.commit(key, command, patience=patience)
+            if isinstance(result, Committed):
+                self._metrics.repairs["schedule"] += 1
+                _log.info("schedule.changed", key=key, did=result.decision.did.value)
+                await stores.carry_out(result, patience)
+        except (NewerSchema, UnreadableRecord, StillOwed) as error:  # for a newer Tenure, for people, or for a keeper
+            _log.warning("schedule.passed_over", key=key, error=str(error))
+        except (Unavailable, OutcomeUnknown) as error:  # the next round asks again
+            self._metrics.errors["server"] += 1
+            _log.warning("schedule.not_kept", key=key, error=str(error))

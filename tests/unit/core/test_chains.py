@@ -1,0 +1,113 @@
+"""Schedules that supervisors keep alive, retire and start early: what becomes of ticks, and whose code decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenure.core import commands as c
+from tenure.core.outcomes import Did, Why
+from tenure.core.records import Phase
+from tests.unit.core.histories import (
+    CANCEL,
+    KEY,
+    NOW,
+    S1,
+    claim,
+    decided,
+    keep,
+    play,
+    refused,
+    submit,
+    succeed,
+    supersede,
+    task,
+)
+
+HOURLY = c.KeepAlive(
+    key=KEY, run_id="r1", task=task(cron="0 * * * *", autostart="jobs"), deployed=2.0
+)  # NOW is 00:16:40
+
+
+def test_any_number_of_supervisors_start_one_chain() -> None:
+    at = play(keep("r1"))
+    assert refused(at, keep("r2")) is Why.LIVE
+    assert refused(at, keep("r3", deployed=9.0)) is Why.LIVE
+
+
+def test_a_chain_of_a_cron_schedule_starts_with_its_next_fire() -> None:
+    assert (play(HOURLY).found.due, play(HOURLY).found.tick) == (3_600.0, 3_600.0)
+
+
+def test_a_chain_that_was_cancelled_is_started_again_as_its_next_generation() -> None:
+    at = play(keep("r1"), CANCEL, keep("r2"))
+    assert (at.found.phase, at.found.generation, at.found.run_id) == (Phase.WAITING, 2, "r2")
+
+
+def test_newer_code_changes_the_schedule_and_older_code_does_not_change_it_back() -> None:
+    """A rolling deploy: supervisors of both are there."""
+    old, new = keep("r2", deployed=2.0, every=60.0), keep("r3", deployed=3.0, every=5.0)
+    at = play(keep("r1", deployed=2.0), new)
+    assert (at.found.generation, at.found.task.policy.every, at.found.deployed) == (2, 5.0, 3.0)
+    assert refused(at, old) is Why.OUTDATED
+
+
+def test_what_older_code_says_is_remembered_over_the_end_of_a_chain() -> None:
+    at = play(keep("r1", deployed=2.0), keep("r3", deployed=3.0, every=5.0), c.Cancel(run_id="r3"))
+    assert refused(at, keep("r2", deployed=2.0)) is Why.OUTDATED
+    assert decided(at, keep("r4", deployed=3.0, every=5.0)).did is Did.SCHEDULED
+
+
+def test_no_body_is_stopped_for_a_change_of_schedule() -> None:
+    """It takes effect at the run that follows."""
+    new = keep("r3", deployed=3.0, every=5.0)
+    at = play(keep("r1"), claim())
+    assert refused(at, new) is Why.LIVE
+    at = play(succeed(S1), start=at)
+    assert decided(at, new).did is Did.SCHEDULED
+
+
+@pytest.mark.parametrize(("every", "due"), [(5.0, NOW + 5.0), (600.0, NOW + 60.0)])
+def test_a_changed_interval_fires_no_later_than_the_old_one_and_not_at_once(every: float, due: float) -> None:
+    at = play(keep("r1"), claim(), succeed(S1))
+    assert at.found.due == NOW + 60.0
+    assert play(keep("r2", deployed=3.0, every=every), start=at).found.due == due
+
+
+def test_what_somebody_put_in_its_place_stays_until_the_next_deployment() -> None:
+    at = play(keep("r1"), supersede("r2", every=7.0))
+    assert refused(at, keep("r3", deployed=2.0)) is Why.OUTDATED
+    assert play(keep("r4", deployed=3.0), start=at).found.task.policy.every == 60.0
+
+
+def test_a_schedule_that_newer_code_has_no_more_ends_and_older_code_does_not_start_it_again() -> None:
+    at = play(keep("r1", deployed=2.0), c.Retire(deployed=3.0))
+    assert at.found.phase is Phase.CANCELLED
+    assert at.found.last is not None
+    assert "not in the code any more" in at.found.last.reason
+    assert refused(at, keep("r2", deployed=2.0)) is Why.OUTDATED
+
+
+def test_what_did_not_start_by_itself_is_not_retired() -> None:
+    assert refused(play(submit(every=60.0)), c.Retire(deployed=3.0)) is Why.NOTHING
+
+
+# -- trigger -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_triggered_cron_key_runs_now_and_at_its_next_fire_too() -> None:
+    at = play(HOURLY, c.Trigger())
+    assert at.found.due == 0.0
+    at = play(claim(), 5.0, succeed(S1), start=at)
+    assert at.found.due == 3_600.0
+
+
+def test_a_triggered_interval_keeps_its_phase() -> None:
+    at = play(keep("r1"), claim(), succeed(S1), 10.0, c.Trigger(), claim("s1", "r1+"))
+    at = play(3.0, succeed(at.found.holder or S1), start=at)
+    assert at.found.due == NOW + 60.0
+
+
+def test_a_delayed_run_is_triggered() -> None:
+    at = play(submit(due=NOW + 60.0), c.Trigger())
+    assert (at.found.due, at.found.tick, at.found.queued_at) == (0.0, 0.0, NOW)
+    assert refused(at, c.Trigger()) is Why.ALREADY
