@@ -28,9 +28,9 @@ def main() -> int:
     print(f"chaos: {again}", flush=True)
 
     from tests.chaos import network  # what it imports reads the environment
-    from tests.chaos.checker import check
     from tests.chaos.report import show, table_of
     from tests.chaos.run import Chaos, Settings
+    from tests.history.checker import check
 
     why_not = network.why_not() if asked.servers > 1 else ""
     if why_not:

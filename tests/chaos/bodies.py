@@ -19,8 +19,8 @@ from typing import Literal
 from zlib import crc32
 
 from tenure import App, Config, Context, Retry, Snooze, Stopped
-from tests.chaos.evidence import HOOKED, BodyLine
 from tests.chaos.journal import Journal, steady
+from tests.history.evidence import HOOKED, BodyLine
 
 REPLICAS = int(os.environ.get("CHAOS_REPLICAS", "1"))
 app = App(

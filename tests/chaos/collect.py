@@ -18,7 +18,7 @@ from tenure.nats.connection import ApiError, Lost, NotSent
 from tenure.nats.scan import Header
 from tenure.stores import Stores
 from tests.chaos.bodies import app
-from tests.chaos.evidence import Revision, SessionSeen, revision_of
+from tests.history.evidence import Revision, SessionSeen, revision_of
 
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
 _PAGE = 500

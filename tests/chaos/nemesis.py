@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.chaos.evidence import Fault
 from tests.chaos.journal import steady
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
+from tests.history.evidence import Fault
 
 TTL_SECONDS = 3.0
 _STREAMS = ("KV_TENURE_{0}", "TENURE_{0}_WORK", "KV_TENURE_{0}_SESSIONS")

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos.evidence import Death
 from tests.chaos.journal import steady
+from tests.history.evidence import Death
 
 # 1 is PR_SET_PDEATHSIG: the kernel kills the child when the thread that started it ends. It survives `ip netns exec`.
 _ENDS_WITH_US = """

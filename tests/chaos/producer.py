@@ -34,8 +34,8 @@ from tests.chaos.bodies import (
     thread,
     tick,
 )
-from tests.chaos.evidence import AskLine
 from tests.chaos.journal import Journal
+from tests.history.evidence import AskLine
 
 _AT_ONCE = 24
 _HOT = 40

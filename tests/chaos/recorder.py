@@ -18,8 +18,8 @@ from tenure.core.records import decode
 from tenure.core.subjects import decode_key
 from tenure.nats.connection import Connection
 from tests.chaos.bodies import app
-from tests.chaos.evidence import revision_of
 from tests.chaos.journal import Journal
+from tests.history.evidence import revision_of
 
 
 async def main() -> None:

@@ -24,12 +24,12 @@ from tenure.loops import run_loop
 from tenure.stores import Stores
 from tests.chaos import collect
 from tests.chaos.bodies import app
-from tests.chaos.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
 from tests.chaos.journal import read, steady
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
+from tests.history.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05

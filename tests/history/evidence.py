@@ -1,4 +1,4 @@
-"""What a chaos run leaves behind, as plain data: all that the checker sees.
+"""What a run under faults leaves behind, as plain data: all that the checker sees. Chaos and simulation both make it.
 
 ``at`` is seconds on the machine's monotonic clock, ``wall`` seconds since the epoch.
 """

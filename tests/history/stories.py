@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.chaos.evidence import (
+from tests.history.evidence import (
     AskLine,
     BodyLine,
     Counts,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.checker import check
-from tests.chaos.histories import Story, ran_well
-from tests.chaos.histories_bad import BAD, two_outcomes
-from tests.chaos.histories_good import GOOD
+from tests.history.checker import check
+from tests.history.stories import Story, ran_well
+from tests.history.stories_bad import BAD, two_outcomes
+from tests.history.stories_good import GOOD
 
 
 def found(story: Story) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tenure.core.aftermath import derived_id
-from tests.chaos.evidence import HOOKED, BodyLine, Evidence, LastSeen, Revision, Violation
+from tests.history.evidence import HOOKED, BodyLine, Evidence, LastSeen, Revision, Violation
 
 _SAME_CLOCK_SECONDS = 0.02
 """What is stamped by two processes of one machine may be apart by so much."""

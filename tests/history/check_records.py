@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tests.chaos.evidence import Evidence, LastSeen, Revision, Violation
+from tests.history.evidence import Evidence, LastSeen, Revision, Violation
 
 OVER = frozenset({"succeeded", "failed", "cancelled"})
 

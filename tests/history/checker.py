@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.chaos.check_bodies import Known, check_bodies
-from tests.chaos.check_records import OVER, check_records
-from tests.chaos.evidence import AskLine, Evidence, Violation
+from tests.history.check_bodies import Known, check_bodies
+from tests.history.check_records import OVER, check_records
+from tests.history.evidence import AskLine, Evidence, Violation
 
 _SAME_CLOCK_SECONDS = 0.02
 

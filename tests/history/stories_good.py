@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core.aftermath import derived_id
-from tests.chaos.histories import KEY, Story, ran_well
+from tests.history.stories import KEY, Story, ran_well
 
 
 def replaced_while_running(overlap: str = "stop") -> Story:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core.aftermath import derived_id
-from tests.chaos.evidence import Counts, HolderSeen, PreviousSeen
-from tests.chaos.histories import Story, ran_well
-from tests.chaos.histories_good import (
+from tests.history.evidence import Counts, HolderSeen, PreviousSeen
+from tests.history.stories import Story, ran_well
+from tests.history.stories_good import (
     cancelled_in_its_body,
     hooked,
     purged_and_anew,
