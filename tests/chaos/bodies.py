@@ -48,7 +48,13 @@ def _journal(_pid: int) -> Journal:
 
 
 def _line(
-    ctx: Context, actor: str, what: Literal["start", "end"], how: str = "", spawned: tuple[str, ...] = ()
+    ctx: Context,
+    actor: str,
+    what: Literal["start", "end"],
+    how: str = "",
+    spawned: tuple[str, ...] = (),
+    *,
+    rescheduled: bool = False,
 ) -> None:
     _journal(os.getpid()).write(
         BodyLine(
@@ -65,18 +71,27 @@ def _line(
             what=what,
             how=how,
             spawned=spawned,
+            rescheduled=rescheduled,
         )
     )
 
 
+class _Asked:
+    """What a body has asked for: keys of children, and whether a successor."""
+
+    def __init__(self) -> None:
+        self.spawned: list[str] = []
+        self.rescheduled = False
+
+
 @contextmanager
-def _told(ctx: Context, actor: str) -> Iterator[list[str]]:
-    """Write the start and the end of a body; what is appended to the list is written as spawned."""
-    spawned: list[str] = []
+def _told(ctx: Context, actor: str) -> Iterator[_Asked]:
+    """Write the start and the end of a body, and what it has asked for."""
+    asked = _Asked()
     _line(ctx, actor, "start")
     how = "return"
     try:
-        yield spawned
+        yield asked
     except asyncio.CancelledError:
         how = f"stop {ctx.stop_reason}"
         raise
@@ -90,7 +105,7 @@ def _told(ctx: Context, actor: str) -> Iterator[list[str]]:
         how = "raise"
         raise
     finally:
-        _line(ctx, actor, "end", how, tuple(spawned))
+        _line(ctx, actor, "end", how, tuple(asked.spawned), rescheduled=asked.rescheduled)
 
 
 def _tag(ctx: Context) -> str:
@@ -152,21 +167,22 @@ async def doomed(ctx: Context) -> str:
 @app.actor(retry=_QUICK, grace=GRACE, every=timedelta(seconds=0.4))
 async def tick(ctx: Context) -> str:
     """Perpetual; every fifth generation of its key ends the chain, which follows with a short run."""
-    with _told(ctx, "tick"):
+    with _told(ctx, "tick") as asked:
         await asyncio.sleep(0.1)  # body:
         if ctx.generation % 5 == 0:
             ctx.reschedule(delay=0.0, call=noop.call())
+            asked.rescheduled = True
         return _tag(ctx)
 
 
 @app.actor(retry=_QUICK, grace=GRACE)
 async def parent(ctx: Context, children: int) -> str:
     """Spawns children under keys that name this very attempt."""
-    with _told(ctx, "parent") as spawned:
+    with _told(ctx, "parent") as asked:
         for number in range(children):
             key = f"child-{ctx.run_id}-{ctx.attempt}-{number}"
             ctx.spawn(nap.call(0.05) if number % 2 else flaky.call(), key=key)
-            spawned.append(key)
+            asked.spawned.append(key)
         await asyncio.sleep(0.05)  # body:
         if _chance(ctx, 4):
             raise RuntimeError("this attempt fails: its children must not be")
@@ -217,8 +233,9 @@ async def stubborn(ctx: Context) -> str:
 @app.actor(retry=_QUICK, grace=GRACE)
 async def again(ctx: Context) -> str:
     """Asks for a successor, but for every fourth generation of its key."""
-    with _told(ctx, "again"):
+    with _told(ctx, "again") as asked:
         await asyncio.sleep(0.05)  # body:
         if ctx.generation % 4:
             ctx.reschedule(delay=0.2)
+            asked.rescheduled = True
         return _tag(ctx)

@@ -74,10 +74,10 @@ async def records(stores: Stores) -> dict[str, Revision]:
     """Every record that is stored."""
     names = stores.names
     found = {}
-    async for msg, seq, _ in _messages(stores, names.runs_stream, "last_per_subject"):
+    async for msg, seq, at in _messages(stores, names.runs_stream, "last_per_subject"):
         if not _is_mark(msg):
             key = decode_key(msg.subject[len(names.runs_prefix) :])
-            found[key] = revision_of(decode(msg.data), key=key, seq=seq, before=-1)
+            found[key] = revision_of(decode(msg.data), key=key, seq=seq, before=-1, stored=at)
     return found
 
 
@@ -117,7 +117,13 @@ async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Re
             continue
         before = -1 if _is_mark(msg) else int(headers.get("Nats-Expected-Last-Subject-Sequence", "-1"))
         key = decode_key(msg.subject[len(names.runs_prefix) :])
-        seen[seq] = revision_of(None if _is_mark(msg) else decode(msg.data), key=key, seq=seq, before=before)
+        seen[seq] = revision_of(
+            None if _is_mark(msg) else decode(msg.data),
+            key=key,
+            seq=seq,
+            before=before,
+            expired="Nats-Marker-Reason" in headers,
+        )
     for record in now.values():
         seen.setdefault(record.seq, record)
     # What expires while this reads is stored after `last`: it may be among the seen, and makes up for no other.

@@ -12,12 +12,25 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tenure import Client, KeyIsLive, OutcomeUnknown, RunCancelled, RunFailed, RunSuperseded, TenureError, Unavailable
+from msgspec.structs import replace
+
+from tenure import (
+    Client,
+    KeyIsLive,
+    OutcomeUnknown,
+    Run,
+    RunCancelled,
+    RunFailed,
+    RunSuperseded,
+    TenureError,
+    Unavailable,
+)
 from tenure.actors import Call
 from tests.chaos.bodies import (
     again,
@@ -51,24 +64,27 @@ class Producer:
         self._journal = journal
         self._chance = chance
         self._keys = keys
+        self._asks = 0
 
     async def ask(self) -> None:
         """One thing, chosen by chance."""
         dice = self._chance.random()
         # what ends or replaces is mostly asked of keys that are likely to live
-        hot = self._chance.random() < (0.3 if dice < 0.55 else 0.8)
+        hot = self._chance.random() < (0.3 if dice < 0.52 else 0.8)
         key = f"k{self._chance.randrange(min(_HOT, self._keys) if hot else self._keys)}"
-        if dice < 0.55:
+        if dice < 0.52:
             await self._submit(key)
-        elif dice < 0.75:
+        elif dice < 0.71:
             await self._replace(key)
-        elif dice < 0.88:
+        elif dice < 0.84:
             await self._cancel(key)
-        elif dice < 0.93:
+        elif dice < 0.88:
             if await self._cancel(key):
                 await self._submit(key)
-        elif dice < 0.96:
+        elif dice < 0.91:
             await self._purge(key)
+        elif dice < 0.96:
+            await self._status(key)
         else:
             await self._result(key)
 
@@ -94,86 +110,81 @@ class Producer:
     def _delay(self) -> float | None:
         return self._chance.choice((None, None, None, 0.5, 1.0, 3.0)) if self._chance.random() < 0.3 else None
 
-    async def _submit(self, key: str) -> None:
-        asked = time.time()
-        if_live = self._chance.choices(("keep", "replace", "reject"), weights=(6, 2, 2))[0]
-        try:
-            run = await self._client.submit(self._call(), key=key, delay=self._delay(), if_live=if_live)  # type: ignore[arg-type]  # one of three
-        except KeyIsLive:
-            self._told(asked, "submit", key, "live")
-        except TenureError as error:
-            self._failed(asked, "submit", key, error)
-        else:
-            self._told(asked, "submit", key, "accepted" if run.accepted else "kept", run.run_id, run.generation)
+    async def _submit(self, key: str) -> Run[Any] | None:
+        if_live: Any = self._chance.choices(("keep", "replace", "reject"), weights=(6, 2, 2))[0]
+        run: Run[Any] | None = None
+        with self._asking("submit", key, mode=if_live) as told:
+            run = await self._client.submit(self._call(), key=key, delay=self._delay(), if_live=if_live)
+            told("accepted" if run.accepted else "kept", run.run_id, run.generation)
+        return run
 
     async def _replace(self, key: str) -> None:
-        asked = time.time()
         overlap: Any = self._chance.choice(_OVERLAPS)
-        try:
+        with self._asking("replace", key, mode=overlap) as told:
             run = await self._client.replace(self._call(), key=key, overlap=overlap, delay=self._delay())
-        except KeyIsLive:
-            self._told(asked, "replace", key, "live")
-        except TenureError as error:
-            self._failed(asked, "replace", key, error)
-        else:
-            self._told(asked, "replace", key, "accepted", run.run_id, run.generation)
+            told("accepted", run.run_id, run.generation)
 
     async def _cancel(self, key: str) -> bool:
-        asked = time.time()
-        try:
+        outcome = ""
+        with self._asking("cancel", key) as told:
             out = await self._client.cancel(key, reason="chaos")
-        except TenureError as error:
-            self._failed(asked, "cancel", key, error)
-            return False
-        self._told(asked, "cancel", key, out.outcome, out.run_id or "", out.generation or 0)
-        return True
+            outcome = out.outcome
+            told(outcome, out.run_id, out.generation)
+        return bool(outcome)
 
     async def _purge(self, key: str) -> None:
-        asked = time.time()
-        try:
-            purged = await self._client.purge(key)
-        except KeyIsLive:
-            self._told(asked, "purge", key, "live")
-        except TenureError as error:
-            self._failed(asked, "purge", key, error)
-        else:
-            self._told(asked, "purge", key, "purged" if purged else "absent")
+        with self._asking("purge", key) as told:
+            told("purged" if await self._client.purge(key) else "absent")
+
+    async def _status(self, key: str) -> None:
+        with self._asking("status", key) as told:
+            status = await self._client.status(key)
+            if status is None:
+                told("none")
+            else:
+                told(status.phase, status.run_id, status.generation, status.attempt)
 
     async def _result(self, key: str) -> None:
         """Start a run and wait for what it says: ``run id.attempt``, for every actor."""
-        asked = time.time()
-        try:
-            run = await self._client.submit(self._call(), key=key)
-        except TenureError as error:
-            self._failed(asked, "submit", key, error)
+        run = await self._submit(key)
+        if run is None:
             return
-        self._told(asked, "submit", key, "accepted" if run.accepted else "kept", run.run_id, run.generation)
-        asked = time.time()
-        try:
-            value = await run.result(timeout=5.0)
-        except (RunFailed, RunCancelled, RunSuperseded) as error:
-            told = {RunFailed: "failed", RunCancelled: "cancelled", RunSuperseded: "superseded"}[type(error)]
-        except TimeoutError:
-            told = "timeout"
-        except TenureError as error:
-            self._failed(asked, "result", key, error)
-            return
-        else:
-            told = "succeeded" if str(value).startswith(f"{run.run_id}.") else f"the value of another run: {value}"
-        self._told(asked, "result", key, told, run.run_id, run.generation)
+        with self._asking("result", key) as told:
+            try:
+                value = await run.result(timeout=5.0)
+            except (RunFailed, RunCancelled, RunSuperseded) as error:
+                ends = {RunFailed: "failed", RunCancelled: "cancelled", RunSuperseded: "superseded"}
+                told(ends[type(error)], run.run_id, run.generation)
+            except TimeoutError:
+                told("timeout", run.run_id, run.generation)
+            else:
+                good = str(value).startswith(f"{run.run_id}.")
+                told("succeeded" if good else f"the value of another run: {value}", run.run_id, run.generation)
 
-    def _failed(self, asked: float, ask: str, key: str, error: TenureError) -> None:
-        if isinstance(error, OutcomeUnknown):
-            self._told(asked, ask, key, "unknown", error.run_id or "")
-        elif isinstance(error, Unavailable):
-            self._told(asked, ask, key, "unavailable")
-        else:
-            self._told(asked, ask, key, f"error {type(error).__name__}: {error}")
-
-    def _told(self, asked: float, ask: Any, key: str, told: str, run_id: str = "", generation: int = 0) -> None:
-        self._journal.write(
-            AskLine(asked=asked, wall=time.time(), ask=ask, key=key, told=told, run_id=run_id, generation=generation)
+    @contextmanager
+    def _asking(self, ask: Any, key: str, mode: str = "") -> Iterator[Callable[..., None]]:
+        """Write down that something is asked, and what is told; whoever is killed in between leaves the first line."""
+        self._asks += 1
+        line = AskLine(
+            asked=time.time(), wall=0.0, ask=ask, key=key, told="", id=f"{os.getpid()}-{self._asks}", mode=mode
         )
+        self._journal.write(line)
+
+        def told(what: str, run_id: str = "", generation: int = 0, attempt: int = 0) -> None:
+            self._journal.write(
+                replace(line, wall=time.time(), told=what, run_id=run_id, generation=generation, attempt=attempt)
+            )
+
+        try:
+            yield told
+        except KeyIsLive as error:
+            told("live", error.run_id or "", error.generation or 0)
+        except OutcomeUnknown as error:
+            told("unknown", error.run_id or "")
+        except Unavailable:
+            told("unavailable")
+        except TenureError as error:
+            told(f"error {type(error).__name__}: {error}")
 
 
 async def _main(seed: int, rate: float, keys: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from datetime import datetime
 from pathlib import Path
 
 from nats.aio.msg import Msg
@@ -37,6 +38,8 @@ async def main() -> None:
                 key=decode_key(msg.subject[len(prefix) :]),
                 seq=int(headers["Nats-Sequence"]),
                 before=int(headers.get("Nats-Last-Sequence", "-1")),
+                stored=_seconds(headers.get("Nats-Time-Stamp", "")),
+                expired="Nats-Marker-Reason" in headers,
             )
         )
 
@@ -53,6 +56,10 @@ async def main() -> None:
         await stopping.wait()
     finally:
         await conn.close()
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.history.check_bodies import Known
-from tests.history.evidence import BodyLine, Evidence, Fault, Violation
+from tests.history.evidence import BodyLine, Evidence, Fault, Violation, answered
 
 
 def takeovers(evidence: Evidence, faults: list[Fault]) -> tuple[list[float], list[float]]:
@@ -54,7 +54,7 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
     outcomes = Counter(
         r.last.phase for r in {r.last.run_id: r for r in evidence.revisions if r.last}.values() if r.last
     )
-    asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in evidence.asks)
+    asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in answered(evidence.asks))
     everyone, undisturbed = takeovers(evidence, faults)
     rows = {
         "faults": _counted(kinds),

@@ -29,7 +29,7 @@ from tests.chaos.nemesis import Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
-from tests.history.evidence import AskLine, BodyLine, Counts, Evidence, Fault, Revision
+from tests.history.evidence import AskLine, BodyLine, Clocks, Counts, Evidence, Fault, Revision
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05
@@ -37,6 +37,8 @@ _UNAVAILABLE = 3
 """Exit code of a command that found no server."""
 _CLOSING_SECONDS = 40.0
 """In which supervisors must have closed every dead session (its ttl is longer where it has to outlive an election)."""
+_READS_BEHIND = 10.0
+"""A leader of three that is cut off gives up its office only after so many seconds, and answers reads until then."""
 _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
 
 
@@ -154,6 +156,8 @@ class Chaos:
                 work_left=await collect.work_left(stores),
                 quiet=not left,
                 rest_seconds=rested,
+                clocks=Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0),
+                asks_whole=True,
             )
         finally:
             await stores.close()

@@ -11,9 +11,6 @@ from msgspec import Struct
 from tenure.core.aftermath import derived_id
 from tests.history.evidence import HOOKED, BodyLine, Evidence, LastSeen, Revision, Violation
 
-_SAME_CLOCK_SECONDS = 0.02
-"""What is stamped by two processes of one machine may be apart by so much."""
-
 
 class Body(Struct, frozen=True, kw_only=True):
     """One body, from its start to its end or to the death of its process (for ever, if neither was seen)."""
@@ -224,7 +221,7 @@ def _excused(known: Known, older: BodyLine, newer: BodyLine) -> bool:
     claim = known.by_seq.get(newer.fence)
     if claim is None or claim.overlap == "parallel":
         return True
-    start = newer.wall + _SAME_CLOCK_SECONDS
+    start = newer.wall + known.evidence.clocks.processes
     closed = known.closed_at.get(older.session, math.inf)
     deadline = known.told.get((older.session, older.run_id, older.attempt), math.inf)
     return min(closed, deadline) <= start or not _all_seen(known, older.fence, newer.fence)

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 from tests.history.check_bodies import Known, check_bodies
 from tests.history.check_records import OVER, check_records
-from tests.history.evidence import AskLine, Evidence, Violation
-
-_SAME_CLOCK_SECONDS = 0.02
+from tests.history.evidence import AskLine, Evidence, Violation, answered
 
 
 def check(evidence: Evidence) -> list[Violation]:
@@ -31,7 +29,7 @@ def check(evidence: Evidence) -> list[Violation]:
 
 
 def _check_asks(known: Known) -> Iterator[Violation]:
-    for ask in known.evidence.asks:
+    for ask in answered(known.evidence.asks):
         if ask.told.startswith(("error", "the value")):
             yield Violation("told", ask.key, f"{ask.ask}: {ask.told}")
         elif ask.ask in {"submit", "replace"} and ask.told in {"accepted", "kept"}:
@@ -59,7 +57,9 @@ def _cancelled(known: Known, ask: AskLine) -> Iterator[Violation]:
     if outcome is None or outcome[0].phase == "cancelled":
         return
     last = outcome[0]
-    if last.at > ask.wall + _SAME_CLOCK_SECONDS or (ask.told == "cancelled" and last.at > ask.asked):
+    if last.at > ask.wall + known.evidence.clocks.processes or (
+        ask.told == "cancelled" and last.at > ask.asked + known.evidence.clocks.processes
+    ):
         yield Violation(
             "cancelled stays",
             ask.key,

@@ -1,14 +1,17 @@
 """What a run under faults leaves behind, as plain data: all that the checker sees. Chaos and simulation both make it.
 
-``at`` is seconds on the machine's monotonic clock, ``wall`` seconds since the epoch.
+``at`` is seconds on the machine's monotonic clock, ``wall`` seconds since the epoch. A simulation has one true time: it
+writes that as both, whatever the clocks of its processes say.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tenure.core.records import Record
 from tenure.core.schedule import is_perpetual
@@ -33,21 +36,29 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: Literal["start", "end"]
     how: str = ""
     spawned: tuple[str, ...] = ()
+    rescheduled: bool = False
 
 
 class AskLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a producer asked and was told. ``told``: accepted, kept, cancelled, stopping, finished, unknown, ...
+    """What a producer asked and was told. ``asked``, ``wall``: when it began to ask, and when it was told.
 
-    ``asked`` and ``wall``: when it began to ask, and when it was told (seconds since the epoch).
+    ``told``: accepted, kept, live, cancelled, stopping, finished, not_found, purged, absent, a phase, ``none`` (a status
+    of no record), timeout, unknown, unavailable, or ``error ...``. Empty: it has only begun to ask; the line of its
+    answer has the same ``id``, and a process that dies before it leaves none: then nobody knows what came of it.
+    ``mode``: of a submit its ``if_live``, of a replace its overlap, of a cancel ``pinned`` if it named its run.
+    ``attempt`` is told by a status alone.
     """
 
     asked: float
     wall: float
-    ask: Literal["submit", "replace", "cancel", "purge", "result"]
+    ask: Literal["submit", "replace", "cancel", "purge", "status", "result"]
     key: str
     told: str
     run_id: str = ""
     generation: int = 0
+    id: str = ""
+    mode: str = ""
+    attempt: int = 0
 
 
 class HolderSeen(Struct, frozen=True):
@@ -81,19 +92,23 @@ class LastSeen(Struct, frozen=True):
 class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
-    ``gone``: no record, but the mark of a purge or of an expiry.
+    ``gone``: no record, but the mark of a purge or, if ``expired``, of the server when it removed the record by its age.
+    ``stored``: the server's clock when it took the write in, 0 where nobody knows.
     """
 
     seq: int
     before: int
     key: str
+    stored: float = 0.0
     gone: bool = False
+    expired: bool = False
     run_id: str = ""
     generation: int = 0
     phase: str = ""
     actor: str = ""
     overlap: str = ""
     every: bool = False
+    due: float = 0.0
     attempt: int = 0
     stopped: bool = False
     holder: HolderSeen | None = None
@@ -145,10 +160,25 @@ class Counts(Struct, frozen=True, kw_only=True):
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
+class Clocks(Struct, frozen=True, kw_only=True):
+    """How far, in seconds, what is compared may be off. The one place for it; 0 where one true time stamps everything.
+
+    ``observers``: between any two of those who stamp what they see (asks, bodies, deaths, the server's ``stored``).
+    ``processes``: between them and the clocks by which processes write dues, deadlines and ends into records.
+    ``reads_behind``: how old the answer to a read may be, since a leader that was deposed unnoticed answers from what it
+    last knew (one server: 0). A write needs the majority and is never behind.
+    """
+
+    observers: float = 0.02
+    processes: float = 0.02
+    reads_behind: float = 0.0
+
+
 class Evidence(Struct, kw_only=True):
     """Everything. ``records`` is the scan at the end; ``revisions`` are all that were seen, in the order of ``seq``.
 
-    ``letters``: the run ids of all dead letters, as often as they are stored.
+    ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
+    line, so that what no ask explains is a fault.
     """
 
     bodies: list[BodyLine]
@@ -164,6 +194,8 @@ class Evidence(Struct, kw_only=True):
     letters: list[str] = field(default_factory=list)
     quiet: bool = True
     rest_seconds: float = 0.0
+    clocks: Clocks = Clocks()
+    asks_whole: bool = False
 
     def by_key(self) -> dict[str, list[Revision]]:
         """The revisions of each key, in order."""
@@ -171,6 +203,16 @@ class Evidence(Struct, kw_only=True):
         for revision in self.revisions:
             keys[revision.key].append(revision)
         return keys
+
+
+def answered(asks: list[AskLine]) -> list[AskLine]:
+    """Each ask once: with its answer, or told ``unanswered``, and never over, if it has none."""
+    over = {ask.id for ask in asks if ask.told}
+    return [
+        ask if ask.told else replace(ask, told="unanswered", wall=math.inf)
+        for ask in asks
+        if ask.told or ask.id not in over
+    ]
 
 
 class Violation(Struct, frozen=True, order=True):
@@ -181,21 +223,25 @@ class Violation(Struct, frozen=True, order=True):
     what: str
 
 
-def revision_of(record: Record | None, *, key: str, seq: int, before: int) -> Revision:
+def revision_of(
+    record: Record | None, *, key: str, seq: int, before: int, stored: float = 0.0, expired: bool = False
+) -> Revision:
     """The part of a record that the checker looks at."""
     if record is None:
-        return Revision(seq=seq, before=before, key=key, gone=True)
+        return Revision(seq=seq, before=before, key=key, stored=stored, gone=True, expired=expired)
     holder, last, policy = record.holder, record.last, record.task.policy
     return Revision(
         seq=seq,
         before=before,
         key=key,
+        stored=stored,
         run_id=record.run_id,
         generation=record.generation,
         phase=record.phase.value,
         actor=record.task.actor,
         overlap=policy.overlap,
         every=is_perpetual(policy),
+        due=record.due,
         attempt=record.attempt,
         stopped=record.stop is not None,
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,
