@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from tests.history.check_bodies import Known
 from tests.history.evidence import BodyLine, Evidence, Fault, Violation, answered
+from tests.history.known import Known
 
 
 def takeovers(evidence: Evidence, faults: list[Fault]) -> tuple[list[float], list[float]]:

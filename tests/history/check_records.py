@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.history.evidence import Evidence, LastSeen, Revision, Violation
-
-OVER = frozenset({"succeeded", "failed", "cancelled"})
+from tests.history.past import OVER
 
 
 def check_records(evidence: Evidence) -> Iterator[Violation]:
@@ -17,7 +16,11 @@ def check_records(evidence: Evidence) -> Iterator[Violation]:
         for life in lives(revisions):
             yield from _never_back(key, life)
         for before, after in pairwise(revisions):
-            if after.before == before.seq and not before.gone and not after.gone:
+            if not evidence.missing and not after.gone and after.before not in {before.seq, -1}:
+                yield Violation(
+                    "one write", key, f"revision {after.seq} was written over {after.before}, not over {before.seq}"
+                )
+            if after.before == before.seq and not before.gone:
                 yield from (
                     Violation(name, key, f"{what} at revision {after.seq}") for name, what in step(before, after)
                 )
@@ -54,9 +57,32 @@ def _never_back(key: str, life: list[Revision]) -> Iterator[Violation]:
 
 def step(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
     """What is wrong with one write: ``b`` replaced ``a``."""
+    if b.gone:
+        yield from _forgotten(a, b)
+        return
+    yield from _deadlines_stay(a, b)
     yield from _same_run(a, b) if a.run_id == b.run_id else _next_run(a, b)
     if b.last != a.last:
         yield from _new_outcome(a, b)
+
+
+def _forgotten(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
+    what = "expired" if b.expired else "was purged"
+    if a.phase in {"running", "stopping"} or (b.expired and a.phase not in OVER):
+        yield "nothing lost", f"{a.run_id} {what} while it was {a.phase}"
+    if a.previous or a.outbox or a.seen:
+        yield "nothing lost", f"{a.run_id} {what} while it owed something"
+
+
+def _deadlines_stay(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
+    told = {(p.session, p.run_id, p.attempt): p.deadline for p in a.previous if p.deadline is not None}
+    for p in b.previous:
+        deadline = told.get((p.session, p.run_id, p.attempt))
+        if deadline is not None and p.deadline != deadline:
+            yield (
+                "deadlines stay",
+                f"attempt {p.attempt} of {p.run_id} had until {deadline}, and has until {p.deadline}",
+            )
 
 
 def _same_run(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:

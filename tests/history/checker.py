@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from tests.history.check_bodies import Known, check_bodies
-from tests.history.check_records import OVER, check_records
+from tests.history.check_answers import check_answers
+from tests.history.check_bodies import check_bodies
+from tests.history.check_causes import check_causes
+from tests.history.check_effects import check_effects
+from tests.history.check_records import check_records
 from tests.history.evidence import AskLine, Evidence, Violation, answered
+from tests.history.known import Known
+from tests.history.past import LIVE, OVER
 
 
 def check(evidence: Evidence) -> list[Violation]:
@@ -18,6 +24,9 @@ def check(evidence: Evidence) -> list[Violation]:
     found = [
         *check_records(evidence),
         *check_bodies(known),
+        *check_effects(known),
+        *check_answers(known),
+        *check_causes(known),
         *_check_asks(known),
         *_check_end(known),
         *_check_counts(known),
@@ -29,6 +38,10 @@ def check(evidence: Evidence) -> list[Violation]:
 
 
 def _check_asks(known: Known) -> Iterator[Violation]:
+    accepted = Counter(ask.run_id for ask in known.evidence.asks if ask.told == "accepted")
+    for run_id, number in accepted.items():
+        if number > 1:
+            yield Violation("told", "", f"{number} asks were told that {run_id} is the run that they started")
     for ask in answered(known.evidence.asks):
         if ask.told.startswith(("error", "the value")):
             yield Violation("told", ask.key, f"{ask.ask}: {ask.told}")
@@ -49,6 +62,26 @@ def _accepted(known: Known, ask: AskLine) -> Iterator[Violation]:
         yield Violation(
             "told", ask.key, f"told generation {ask.generation} of {ask.run_id}, which is {run.generation} of {run.key}"
         )
+    elif ask.told == "accepted":
+        yield from _opened(known, ask)
+
+
+def _opened(known: Known, ask: AskLine) -> Iterator[Violation]:
+    """A submit that keeps or rejects opens no generation over a live one, unless that is found to be lost [29]."""
+    found = known.opened.get(ask.run_id)
+    if found is None:
+        return
+    before, after = found
+    if ask.ask == "replace" and ask.mode not in {"", after.overlap}:
+        yield Violation("told", ask.key, f"{ask.run_id} replaces by {after.overlap}, it was asked for {ask.mode}")
+    if ask.ask == "submit" and ask.mode in {"keep", "reject"} and before is not None and before.phase in LIVE:
+        lost = before.phase == "running" and after.last is not None and after.last.run_id == before.run_id
+        if not lost:
+            yield Violation(
+                "one live run",
+                ask.key,
+                f"{ask.run_id} was submitted ({ask.mode}) over {before.run_id}, which was {before.phase}",
+            )
 
 
 def _cancelled(known: Known, ask: AskLine) -> Iterator[Violation]:
@@ -94,6 +127,10 @@ def _check_end(known: Known) -> Iterator[Violation]:
             yield Violation("sessions close", session.id, f"still open, and process {session.pid} is dead")
 
 
+_ENDS = {"succeeded": ("succeeded", "rescheduled"), "failed": ("failed",), "cancelled": ("cancelled",)}
+"""Labels under which each end is counted."""
+
+
 # -- counters --------------------------------------------------------------------------------------------------------
 
 
@@ -109,3 +146,8 @@ def _check_counts(known: Known) -> Iterator[Violation]:
     told = sum(counts.superseded.values())
     if told > followed + known.evidence.missing:
         yield Violation("counted once", "", f"{told} runs counted as superseded ({counts.superseded}), {followed} were")
+    ended = Counter(last.phase for last, _ in known.outcomes.values())
+    for phase, labels in _ENDS.items():
+        told = sum(counts.outcomes.get(label, 0) for label in labels)
+        if told > ended[phase] + known.evidence.missing:
+            yield Violation("counted once", "", f"{told} outcomes counted as {phase}, {ended[phase]} are stored")

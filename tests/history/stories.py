@@ -120,9 +120,24 @@ class Story:
             kept = (*kept, PreviousSeen(now.holder.session, now.holder.run_id, now.holder.attempt, deadline))
         return self.submit(run_id, now.generation + 1, **({"previous": kept} | changes))
 
-    def asked(self, ask: str, told: str, run_id: str = "", generation: int = 0, wall: float = 1.5) -> None:
-        line = AskLine(asked=wall, wall=wall, ask=ask, key=KEY, told=told, run_id=run_id, generation=generation)  # type: ignore[arg-type]  # one of the asks
-        self.evidence.asks.append(line)
+    def asked(
+        self,
+        ask: str,
+        told: str,
+        run_id: str = "",
+        generation: int = 0,
+        wall: float = 1.5,
+        asked: float | None = None,
+        **more: Any,
+    ) -> None:
+        """An ask and its answer, told at ``wall``."""
+        begun = wall if asked is None else asked
+        line = AskLine(asked=begun, wall=wall, ask=ask, key=KEY, told=told, run_id=run_id, generation=generation)  # type: ignore[arg-type]  # one of the asks
+        self.evidence.asks.append(replace(line, **more))
+
+    def asking(self, ask: str, asked: float, number: str = "a", **more: Any) -> None:
+        """An ask that nobody has an answer to: its process died first."""
+        self.asked(ask, "", wall=asked, id=number, **more)
 
     def died(self, pid: int, at: float) -> None:
         self.evidence.deaths.append(Death(pid=pid, role="worker", how="kill", killed_at=at, at=at, wall=at))
@@ -133,7 +148,7 @@ def ran_well() -> Story:
     """Submitted, claimed, run, succeeded."""
     story = Story()
     story.submit()
-    story.asked("submit", "accepted", "r1", 1)
+    story.asked("submit", "accepted", "r1", 1, wall=0.5, asked=0.4)
     story.claim()
     story.end(1.9)
     story.finish()

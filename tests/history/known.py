@@ -1,0 +1,93 @@
+"""The evidence, by what the checks look up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from msgspec import Struct
+
+from tests.history.evidence import BodyLine, Evidence, LastSeen, Revision
+from tests.history.past import Past
+
+
+class Body(Struct, frozen=True, kw_only=True):
+    """One body, from its start to its end or to the death of its process (for ever, if neither was seen)."""
+
+    start: BodyLine
+    end: BodyLine | None
+    until: float
+
+
+def bodies_of(evidence: Evidence) -> list[Body]:
+    """Every body that started."""
+    ends = {(line.pid, line.run_id, line.attempt): line for line in evidence.bodies if line.what == "end"}
+    died = {death.pid: death.at for death in evidence.deaths}
+    return [
+        Body(start=line, end=end, until=end.at if end else died.get(line.pid, math.inf))
+        for line in evidence.bodies
+        if line.what == "start"
+        for end in [ends.get((line.pid, line.run_id, line.attempt))]
+    ]
+
+
+class Known:
+    """The evidence, by what the checks look up."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.bodies = bodies_of(evidence)
+        self.by_seq = {revision.seq: revision for revision in evidence.revisions}
+        self.runs: dict[str, Revision] = {}
+        self.outcomes: dict[str, tuple[LastSeen, int]] = {}
+        self.stopped_at: dict[str, int] = {}
+        self.told: dict[tuple[str, str, int], float] = {}
+        self.run_ids: dict[str, list[str]] = defaultdict(list)
+        self.told_to_stop: set[str] = set()
+        self._torn: set[str] = set()
+        self._newest: dict[str, int] = {}
+        for revision in evidence.revisions:
+            if revision.before != self._newest.get(revision.key, 0):
+                self._torn.add(revision.key)
+            self._newest[revision.key] = revision.seq
+            self._take(revision)
+        self.bodies_of_key: dict[str, list[Body]] = defaultdict(list)
+        for body in self.bodies:
+            self.bodies_of_key[body.start.key].append(body)
+        self.pasts = {
+            key: Past(revisions, holes=bool(evidence.missing), open_end=self._open_end(key))
+            for key, revisions in evidence.by_key().items()
+        }
+        self.opened = {
+            after.run_id: (before, after)
+            for past in self.pasts.values()
+            for number, before, after in past.steps()
+            if not after.gone and past.births[after.run_id] == number
+        }
+        """Each run whose first revision was seen together with the one before it."""
+        self.pids = {s.id: s.pid for s in evidence.sessions}
+        self.closed_at = {s.id: s.stored_at for s in evidence.sessions if s.closed is not None}
+
+    def whole(self, key: str) -> bool:
+        """Whether every revision of a key was seen, for certain."""
+        return not self.evidence.missing or (key not in self._torn and not self._open_end(key))
+
+    def _open_end(self, key: str) -> bool:
+        """Whether revisions may be missing after the newest that was seen."""
+        record = self.evidence.records.get(key)
+        return record is None or record.seq != self._newest.get(key)
+
+    def _take(self, revision: Revision) -> None:
+        if revision.gone:
+            return
+        if revision.run_id not in self.runs:
+            self.run_ids[revision.key].append(revision.run_id)
+        self.runs.setdefault(revision.run_id, revision)
+        if revision.phase in {"stopping", "cancelled"}:
+            self.stopped_at.setdefault(revision.run_id, revision.seq)
+        if revision.last is not None:
+            self.outcomes.setdefault(revision.last.run_id, (revision.last, revision.seq))
+        for entry in revision.previous:
+            if entry.deadline is not None:
+                self.told_to_stop.add(entry.run_id)
+                self.told.setdefault((entry.session, entry.run_id, entry.attempt), entry.deadline)
