@@ -43,6 +43,10 @@ def _check_asks(known: Known) -> Iterator[Violation]:
         if number > 1:
             yield Violation("told", "", f"{number} asks were told that {run_id} is the run that they started")
     for ask in answered(known.evidence.asks):
+        run = known.runs.get(ask.run_id)
+        if run is not None and ask.generation and (run.key, run.generation) != (ask.key, ask.generation):
+            what = f"{ask.run_id} as generation {ask.generation} of {ask.key}; it is {run.generation} of {run.key}"
+            yield Violation("told", ask.key, f"{ask.ask} was told of {what}")
         if ask.told.startswith(("error", "the value")):
             yield Violation("told", ask.key, f"{ask.ask}: {ask.told}")
         elif ask.ask in {"submit", "replace"} and ask.told in {"accepted", "kept"}:
@@ -54,14 +58,9 @@ def _check_asks(known: Known) -> Iterator[Violation]:
 
 
 def _accepted(known: Known, ask: AskLine) -> Iterator[Violation]:
-    run = known.runs.get(ask.run_id)
-    if run is None:
+    if ask.run_id not in known.runs:
         if ask.run_id not in known.outcomes and known.whole(ask.key):
             yield Violation("nothing lost", ask.key, f"{ask.told} run {ask.run_id} is in no revision of the record")
-    elif (run.key, run.generation) != (ask.key, ask.generation):
-        yield Violation(
-            "told", ask.key, f"told generation {ask.generation} of {ask.run_id}, which is {run.generation} of {run.key}"
-        )
     elif ask.told == "accepted":
         yield from _opened(known, ask)
 

@@ -303,6 +303,13 @@ def replaced_by_another_policy() -> Story:
     return story
 
 
+def cancelled_as_another_generation() -> Story:
+    """The cancel of an older run is told with the generation of the newest."""
+    story = finished_by_a_newer_one()
+    story.evidence.asks[-1] = replace(story.evidence.asks[-1], generation=2)
+    return story
+
+
 GOOD_ANSWERS = [
     asked_for,
     claimed_at_one,
@@ -352,4 +359,5 @@ BAD_ANSWERS = {
     two_accepted_one_run: "told",
     submitted_over_a_live_run: "one live run",
     replaced_by_another_policy: "told",
+    cancelled_as_another_generation: "told",
 }
