@@ -25,7 +25,7 @@ from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
-from tenure.status import Cancelled, Status, status_of
+from tenure.status import Cancelled, Status, cancelled_of, status_of
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.times import due_time
@@ -343,8 +343,7 @@ class Client:
                 self._afterwards.finish(stores, key, partial(is_told, pin))
                 raise
             if isinstance(result, Committed):
-                outcome = "cancelled" if result.record.phase is Phase.CANCELLED else "stopping"
-                return Cancelled(outcome=outcome, key=key, generation=result.record.generation, run_id=pin)  # type: ignore[arg-type]  # one of two
+                return cancelled_of(result.record, pin)
             record = result.found.record
             moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL
             if run_id is None and moved_on and not result.unsure:
@@ -357,9 +356,9 @@ class Client:
             return Cancelled(outcome="not_found", key=key)
         if result.refused.why is Why.STOPPING:
             await self._effected(self.stores.complete(result.found, self.stores.runs.patience()), key, pin)
-            return Cancelled(outcome="stopping", key=key, generation=record.generation, run_id=pin)
+            return cancelled_of(record, pin, "stopping")
         mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
-        return Cancelled(outcome="cancelled" if mine else "finished", key=key, generation=record.generation, run_id=pin)
+        return cancelled_of(record, pin, "cancelled" if mine else "finished")
 
     async def trigger(self, key: str) -> Run[Any]:
         """Start the waiting run of ``key`` now, whenever it is due, and return its handle.

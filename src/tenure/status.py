@@ -7,9 +7,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tenure.core.generations import generation_of
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
 
+CancelOutcome = Literal["cancelled", "stopping", "finished", "not_found"]
 StatusPhase = Literal["scheduled", "queued", "running", "stopping", "succeeded", "failed", "cancelled"]
 
 
@@ -46,10 +48,11 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
     ``cancelled``: it was waiting and will never run. ``stopping``: its body is told to stop and it will end
     ``cancelled``. ``finished``: the run had ended or was superseded, or the key never had a run of that id.
-    ``not_found``: there is no such key; nothing was stored.
+    ``not_found``: there is no such key; nothing was stored. ``generation``: that of the run ``run_id``, 0 where the key
+    does not show it any more.
     """
 
-    outcome: Literal["cancelled", "stopping", "finished", "not_found"]
+    outcome: CancelOutcome
     key: str
     generation: int = 0
     run_id: str = ""
@@ -67,6 +70,17 @@ class Event(Struct, frozen=True, kw_only=True):
     run_id: str
     status: Status | None = None
     progress: Progress | None = None
+
+
+def cancelled_of(record: Record, run_id: str, outcome: CancelOutcome | None = None) -> Cancelled:
+    """What a cancel of ``run_id`` tells that found ``record``; without ``outcome``, one that stored it.
+
+    What that one stored may be only that bodies of other generations are told to stop: the run itself is over.
+    """
+    if outcome is None:
+        ends: dict[Phase, CancelOutcome] = {Phase.CANCELLED: "cancelled", Phase.STOPPING: "stopping"}
+        outcome = ends.get(record.phase, "finished") if record.run_id == run_id else "stopping"
+    return Cancelled(outcome=outcome, key=record.key, generation=generation_of(record, run_id), run_id=run_id)
 
 
 def status_of(record: Record, now: float) -> Status:

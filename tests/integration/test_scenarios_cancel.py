@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from tenure import App, Client, Context, Fail, Retry, RunCancelled, Snooze, Stopped
+from tenure import App, Client, Context, Fail, Retry, Run, RunCancelled, Snooze, Stopped
 from tenure.nats.runs import NOTHING
 from tests.conftest import Workers
 from tests.gates import opened_at_last
@@ -211,3 +211,57 @@ async def test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_a
         assert await two.result(5) == "two"
         await idle(client, "default")
     assert started == ["one", "two"]
+
+
+async def test_a_cancel_of_a_finished_run_says_so_also_where_it_stops_an_older_body(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """The newest run ended beside the body of an older one (parallel). The cancel stops that body, and ended nothing."""
+    reasons: list[str | None] = []
+
+    @app.actor
+    async def work(ctx: Context, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)  # body: the older one until it is told to stop
+        except asyncio.CancelledError:
+            reasons.append(ctx.stop_reason)
+            raise
+
+    async with workers.run(app):
+        older = await client.submit(work.call(30.0), key="k")
+        await wait_until_phase(older, "running")
+        newest = await client.replace(work.call(0.0), key="k", overlap="parallel")
+        await newest.result(5)
+        told = await client.cancel("k")
+        assert (told.outcome, told.generation, told.run_id) == ("finished", 2, newest.run_id)
+        await wait_until(lambda: reasons, description="the older body is told")
+
+
+async def test_a_cancel_of_an_older_run_tells_the_generation_of_that_run(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Its body runs beside that of the newest: once told to stop, once found so; and at last there is nothing to stop."""
+
+    @app.actor
+    async def work(seconds: float) -> None:
+        await asyncio.sleep(seconds)  # body: until it is cancelled
+
+    async with workers.run(app):
+        older = await client.submit(work.call(30.0), key="k")
+        await wait_until_phase(older, "running")
+        newest = await client.replace(work.call(30.0), key="k", overlap="parallel")
+        told = await older.cancel()
+        assert (told.outcome, told.generation, told.run_id) == ("stopping", 1, older.run_id)
+        await wait_until_phase(newest, "running")
+        assert (await newest.cancel()).generation == 2
+    waiting = await client.submit(work.call(0.0), key="q", delay=60)
+    await client.replace(work.call(0.0), key="q", delay=60)
+    assert ((await waiting.cancel()).outcome, (await waiting.cancel()).generation) == ("finished", 0)
+
+
+async def wait_until_phase(run: Run[None], phase: str) -> None:
+    async def there() -> bool:
+        status = await run.status()
+        return status is not None and status.phase == phase
+
+    await wait_until(there, description=f"it is {phase}")
