@@ -1,4 +1,4 @@
-"""The stores of a fresh namespace on a real server. Another implementation joins by parametrising ``stores``."""
+"""The stores of a fresh namespace, on a real server and on the one in memory: what holds for one holds for the other."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ import pytest
 from tenure.core.commands import Submit
 from tenure.core.records import Policy, Task
 from tenure.core.subjects import Names
+from tenure.nats.memory import MemoryServer
 from tenure.stores import Stores
 from tests.support import FAST
+
+
+@pytest.fixture(params=["nats", "memory"])
+async def nats_server(request: pytest.FixtureRequest, nats_server: str, namespace: str) -> AsyncIterator[str]:
+    """Url of the server under test: the real one that all tests share, or one in memory that is the test's own."""
+    if request.param == "nats":
+        yield nats_server
+        return
+    with MemoryServer(namespace) as server:
+        yield server.url
 
 
 @pytest.fixture

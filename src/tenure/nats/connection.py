@@ -80,10 +80,10 @@ _puback = msgspec.json.Decoder(PubAck)
 class Connection:
     """A connection that reconnects for ever. Open it with ``Connection.open``; close it with ``close``."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, url: str = "") -> None:
         self.config = config
         self.epoch = 0
-        self._nc = make_client()
+        self._nc = make_client(url)
         self._quick = self._nc if isinstance(self._nc, QuickClient) else None
         self._connected = asyncio.Event()
         self._tokens = itertools.count()
@@ -108,7 +108,7 @@ class Connection:
         2.12, has no JetStream or refuses the credentials.
         """
         check_url(url)
-        self = cls(config)
+        self = cls(config, url)
         servers = [part.strip() for part in url.split(",")]
         self._nc.must_encrypt = wants_tls(servers, options)
         try:

@@ -12,6 +12,11 @@ _SCHEMES = ("nats", "tls", "ws", "wss")
 
 def check_url(url: str) -> None:
     """ConfigError, naming what is wrong, unless ``url`` can be one: several are separated by commas, a scheme may be missing."""
+    if url.startswith("memory://"):
+        from tenure.nats.memory.registry import find_server
+
+        find_server(url.removeprefix("memory://"))
+        return
     parts = [part.strip() for part in url.split(",")]
     web = {_check_one(part, url) in {"ws", "wss"} for part in parts}
     if len(web) > 1:

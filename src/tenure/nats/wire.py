@@ -32,8 +32,15 @@ _PIECE = 65_536
 """What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
 
 
-def make_client() -> WaryClient:
-    """A client that is not connected: the quick one where nats-py's version is known, else nearly nats-py's own."""
+def make_client(url: str = "") -> WaryClient:
+    """A client that is not connected: the quick one where nats-py's version is known, else nearly nats-py's own.
+
+    For ``memory://`` one that reaches a server in this process.
+    """
+    if url.startswith("memory://"):
+        from tenure.nats.memory.transport import MemoryClient
+
+        return MemoryClient()
     return QuickClient() if importlib.metadata.version("nats-py").startswith(TESTED) else WaryClient()
 
 
