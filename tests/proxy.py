@@ -33,6 +33,14 @@ class Publish:
     headers: bytes
     payload: bytes
 
+    @property
+    def raw(self) -> bytes:
+        """The same on the wire."""
+        head = f"HPUB {self.subject} {self.reply} {len(self.headers)} {len(self.headers) + len(self.payload)}\r\n"
+        if not self.headers:
+            head = f"PUB {self.subject} {self.reply} {len(self.payload)}\r\n"
+        return b"".join((head.encode(), self.headers, self.payload, b"\r\n"))
+
     def says(self, text: str) -> bool:
         """Whether ``text`` is in its headers or payload."""
         return text.encode() in self.headers or text.encode() in self.payload
@@ -62,7 +70,7 @@ class Fault:
     times: int
     hits: list[Publish] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
-    held: list[bytes] = field(default_factory=list)
+    held: list[Publish] = field(default_factory=list)
     cleared: bool = False
 
     def takes(self, publish: Publish) -> bool:
@@ -74,15 +82,61 @@ class Fault:
         self.cleared = True
 
 
-class Proxy:
+class Faults:
+    """The faults that are planned, and the answers that belong to them."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+        self._answers: dict[str, Fault] = {}
+
+    def lose_answer(self, matches: Matches, times: int = 1) -> Fault:
+        """The server acts on the publish; the client never hears."""
+        return self._plan(What.LOSE_ANSWER, matches, times)
+
+    def cut_answer(self, matches: Matches, times: int = 1) -> Fault:
+        """The server acts on the publish; then the client's connection breaks."""
+        return self._plan(What.CUT, matches, times)
+
+    def lose(self, matches: Matches, times: int = 1) -> Fault:
+        """The publish gets lost."""
+        return self._plan(What.LOSE, matches, times)
+
+    def hold(self, matches: Matches, times: int = 1) -> Fault:
+        """Keep the publish back until ``release``; what the client sends after it overtakes it."""
+        return self._plan(What.HOLD, matches, times)
+
+    def _plan(self, what: What, matches: Matches, times: int) -> Fault:
+        fault = Fault(what, matches, times)
+        self._faults.append(fault)
+        return fault
+
+    def plan_for(self, publish: Publish) -> Fault | None:
+        """The fault that takes this publish, noted as its hit."""
+        for fault in self._faults:
+            if fault.takes(publish):
+                fault.hits.append(publish)
+                if publish.reply:
+                    self._answers[publish.reply] = fault
+                return fault
+        return None
+
+    def answer_to(self, subject: str) -> Fault | None:
+        """The fault whose publish is answered on ``subject``, once."""
+        fault = self._answers.get(subject)
+        if fault is None or fault.what not in {What.LOSE_ANSWER, What.CUT}:
+            return None
+        del self._answers[subject]
+        return fault
+
+
+class Proxy(Faults):
     """``async with Proxy(url) as proxy``: connect clients to ``proxy.url``."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         address = urlsplit(url)
         self.upstream = (address.hostname or "", address.port or 0)
         """Host and port of the server."""
-        self._faults: list[Fault] = []
-        self._answers: dict[str, Fault] = {}
         self._links: set[_Link] = set()
         self._shut_out = ""
         self._muted: bytes | None = None
@@ -106,34 +160,20 @@ class Proxy:
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
-    def lose_answer(self, matches: Matches, times: int = 1) -> Fault:
-        """The server acts on the publish; the client never hears."""
-        return self._plan(What.LOSE_ANSWER, matches, times)
-
-    def cut_answer(self, matches: Matches, times: int = 1) -> Fault:
-        """The server acts on the publish; then the client's connection breaks."""
-        return self._plan(What.CUT, matches, times)
-
-    def lose(self, matches: Matches, times: int = 1) -> Fault:
-        """The publish gets lost."""
-        return self._plan(What.LOSE, matches, times)
-
-    def hold(self, matches: Matches, times: int = 1) -> Fault:
-        """Keep the publish back until ``release``; what the client sends after it overtakes it."""
-        return self._plan(What.HOLD, matches, times)
-
-    def _plan(self, what: What, matches: Matches, times: int) -> Fault:
-        fault = Fault(what, matches, times)
-        self._faults.append(fault)
-        return fault
-
     async def release(self, fault: Fault) -> None:
         """Send what was held, over a connection of its own; returns once the server has acted on it."""
         held, fault.held = fault.held, []
+        await self._send(b"".join(publish.raw for publish in held))
+
+    async def say(self, subject: str, headers: bytes) -> None:
+        """Publish something over a connection of its own."""
+        await self._send(Publish(subject, "", headers, b"").raw)
+
+    async def _send(self, raw: bytes) -> None:
         reader, writer = await asyncio.open_connection(*self.upstream)
         try:
             writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
-            writer.write(b"".join(held) + b"PING\r\n")
+            writer.write(raw + b"PING\r\n")
             await writer.drain()
             while (await reader.readline()).strip() != b"PONG":
                 pass
@@ -207,24 +247,6 @@ class Proxy:
             self._links.discard(link)
             link.ended.set()
 
-    def plan_for(self, publish: Publish) -> Fault | None:
-        """The fault that takes this publish, noted as its hit."""
-        for fault in self._faults:
-            if fault.takes(publish):
-                fault.hits.append(publish)
-                if publish.reply:
-                    self._answers[publish.reply] = fault
-                return fault
-        return None
-
-    def answer_to(self, subject: str) -> Fault | None:
-        """The fault whose publish is answered on ``subject``, once."""
-        fault = self._answers.get(subject)
-        if fault is None or fault.what not in {What.LOSE_ANSWER, What.CUT}:
-            return None
-        del self._answers[subject]
-        return fault
-
 
 class _Link:
     """One client's connection and its counterpart to the server."""
@@ -269,9 +291,10 @@ class _Link:
                     self.name = str(json.loads(line[8:]).get("name") or "")
                     if self._proxy.refuses(self.name):
                         return
-                fault = self._proxy.plan_for(_publish(line, body)) if body else None
-                if fault is not None and fault.what is What.HOLD:
-                    fault.held.append(line + body)
+                publish = _publish(line, body) if body else None
+                fault = self._proxy.plan_for(publish) if publish else None
+                if publish is not None and fault is not None and fault.what is What.HOLD:
+                    fault.held.append(publish)
                     fault.done.set()
                 elif fault is not None and fault.what is What.LOSE:
                     fault.done.set()

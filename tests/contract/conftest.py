@@ -10,8 +10,10 @@ import pytest
 from tenure.core.commands import Submit
 from tenure.core.records import Policy, Task
 from tenure.core.subjects import Names
+from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.memory import MemoryServer
 from tenure.stores import Stores
+from tests.contract.support import OwnServer
 from tests.support import FAST
 
 
@@ -23,6 +25,13 @@ async def nats_server(request: pytest.FixtureRequest, nats_server: str, namespac
         return
     with MemoryServer(namespace) as server:
         yield server.url
+
+
+@pytest.fixture(params=["nats", "memory"])
+async def own_server(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[OwnServer]:
+    """A server for this test alone, to be killed and frozen."""
+    with EmbeddedServer() if request.param == "nats" else MemoryServer(f"{namespace}-own") as server:
+        yield OwnServer(server)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Records in a wanted state, a lane that keeps what comes, further connections, cr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,9 +20,12 @@ from tenure.core.records import Holder, Phase, Policy, Record, Task
 from tenure.core.subjects import Names
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.lane import Lane
+from tenure.nats.memory import MemoryServer
 from tenure.nats.runs import Committed
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tests.memory_proxy import MemoryProxy
+from tests.proxy import Proxy
 from tests.support import FAST, wait_until
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
@@ -131,9 +134,50 @@ async def connect(url: str, namespace: str, config: Config = QUICK) -> AsyncIter
         await stores.close()
 
 
-async def crash(server: EmbeddedServer, stores: Stores) -> None:
+class OwnServer:
+    """A server that a test may kill and freeze: a real one or one in memory."""
+
+    def __init__(self, server: EmbeddedServer | MemoryServer) -> None:
+        self._server = server
+
+    @property
+    def url(self) -> str:
+        """What to connect to."""
+        return self._server.url
+
+    async def _do(self, action: Callable[[], None]) -> None:
+        """A real one blocks; one in memory lives on this loop."""
+        if isinstance(self._server, MemoryServer):
+            action()
+            await asyncio.sleep(0.02)  # work: a process takes longer; who is connected notices meanwhile
+        else:
+            await asyncio.to_thread(action)
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        await self._do(self._server.kill)
+
+    async def start(self) -> None:
+        """Start again, with what was stored."""
+        await self._do(self._server.start)
+
+    def suspend(self) -> None:
+        """SIGSTOP."""
+        self._server.pause() if isinstance(self._server, MemoryServer) else self._server.suspend()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._server.resume()
+
+
+def proxied(url: str) -> Proxy | MemoryProxy:
+    """A proxy in front of the server."""
+    return MemoryProxy(url) if url.startswith("memory://") else Proxy(url)
+
+
+async def crash(server: OwnServer, stores: Stores) -> None:
     """SIGKILL, then a new start; returns when the connection is back."""
-    await asyncio.to_thread(server.kill)
+    await server.kill()
     await wait_until(lambda: not stores.conn.is_connected, description="the crash is noticed")
-    await asyncio.to_thread(server.start)
+    await server.start()
     await wait_until(lambda: stores.conn.is_connected, description="connected again")

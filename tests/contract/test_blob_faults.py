@@ -10,10 +10,8 @@ import pytest
 
 from tenure.core.errors import Unavailable
 from tenure.core.records import Blob
-from tenure.nats.embedded import EmbeddedServer
 from tenure.stores import Stores
-from tests.contract.support import connect, crash
-from tests.proxy import Proxy
+from tests.contract.support import OwnServer, connect, crash, proxied
 from tests.support import wait_until
 
 MIB = 1 << 20
@@ -39,17 +37,16 @@ async def test_storing_the_same_again_changes_nothing(stores: Stores):
     assert await stores.blobs.get(first) == b"data" * 50_000
 
 
-async def test_a_blob_outlives_a_crash_of_the_server(namespace: str):
-    with EmbeddedServer() as server:
-        async with connect(server.url, namespace) as stores:
-            blob = await stores.blobs.put("run.args", b"kept" * MIB)
-            await crash(server, stores)
-            assert await stores.blobs.get(blob) == b"kept" * MIB
+async def test_a_blob_outlives_a_crash_of_the_server(own_server: OwnServer, namespace: str):
+    async with connect(own_server.url, namespace) as stores:
+        blob = await stores.blobs.put("run.args", b"kept" * MIB)
+        await crash(own_server, stores)
+        assert await stores.blobs.get(blob) == b"kept" * MIB
 
 
 async def test_a_server_that_is_away_is_unavailable(nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tenure.nats.blobs._TRANSFER_SECONDS", 0.3)
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         blob = await stores.blobs.put("run.args", b"data")
         await proxy.take_down()
         await wait_until(lambda: not stores.conn.is_connected, description="noticed")

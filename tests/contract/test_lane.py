@@ -11,9 +11,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from tenure.nats.embedded import EmbeddedServer
 from tenure.stores import Stores
-from tests.contract.support import QUICK, Pulled, connect, consumers, crash, depth, pull, submitted
+from tests.contract.support import QUICK, OwnServer, Pulled, connect, consumers, crash, depth, pull, submitted
 from tests.support import wait_until
 
 IMPATIENT = replace(QUICK, pull_expires_seconds=0.5, idle_heartbeat_seconds=0.25)
@@ -100,17 +99,12 @@ async def test_what_was_delivered_while_the_lane_closes_is_not_lost(stores: Stor
         assert await depth(stores) == 200
 
 
-async def test_a_lane_goes_on_soon_after_a_crash_of_the_server(namespace: str):
+async def test_a_lane_goes_on_soon_after_a_crash_of_the_server(own_server: OwnServer, namespace: str):
     """Scenario 28: kill -9 and restart, publish: here within a second or two, not after the pull's own end."""
-    with EmbeddedServer() as server:
-        await _crashes(server, namespace)
-
-
-async def _crashes(server: EmbeddedServer, namespace: str) -> None:
-    async with connect(server.url, namespace) as stores, pull(stores, wanted=5) as pulled:
+    async with connect(own_server.url, namespace) as stores, pull(stores, wanted=5) as pulled:
         await publish(stores, 1)
         assert await keys(pulled, 1) == ["k0"]
-        await crash(server, stores)
+        await crash(own_server, stores)
         back = asyncio.get_running_loop().time()
         await publish(stores, 1, first=1)
         assert await keys(pulled, 1) == ["k1"]
@@ -134,18 +128,13 @@ async def test_a_lane_whose_consumer_was_deleted_makes_it_anew(while_idle: bool,
         assert await keys(pulled, 1) == ["k0"]
 
 
-async def test_a_deaf_lane_is_not_alive_and_hears_again(namespace: str):
+async def test_a_deaf_lane_is_not_alive_and_hears_again(own_server: OwnServer, namespace: str):
     """The server is suspended: connected, and silent. Ready must be false; afterwards all is well by itself."""
-    with EmbeddedServer() as server:
-        await _goes_deaf(server, namespace)
-
-
-async def _goes_deaf(server: EmbeddedServer, namespace: str) -> None:
-    async with connect(server.url, namespace, IMPATIENT) as stores, pull(stores, wanted=5) as pulled:
+    async with connect(own_server.url, namespace, IMPATIENT) as stores, pull(stores, wanted=5) as pulled:
         await wait_until(lambda: pulled.lane.alive, description="alive")
-        server.suspend()
+        own_server.suspend()
         await wait_until(lambda: not pulled.lane.alive, description="deaf", timeout=3)
-        server.resume()
+        own_server.resume()
 
         async def alive() -> bool:
             await pulled.lane.tend()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from nats.aio.msg import Msg
@@ -14,32 +14,26 @@ from tenure.core.commands import Cancel, Replace
 from tenure.core.records import Holder, Phase
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import Names
-from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING
 from tenure.stores import Stores
 from tests.contract.conftest import submit
+from tests.contract.support import OwnServer
 from tests.support import FAST, wait_until
 
 
 @pytest.fixture
-def server() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer() as server:
-        yield server
-
-
-@pytest.fixture
-async def stores(server: EmbeddedServer, namespace: str) -> AsyncIterator[Stores]:
-    stores = await Stores.open(server.url, Names(namespace), FAST, name="reconnect")
+async def stores(own_server: OwnServer, namespace: str) -> AsyncIterator[Stores]:
+    stores = await Stores.open(own_server.url, Names(namespace), FAST, name="reconnect")
     try:
         yield stores
     finally:
         await stores.close()
 
 
-async def killed_and_back(server: EmbeddedServer) -> None:
-    await asyncio.to_thread(server.kill)
-    await asyncio.to_thread(server.start)
+async def killed_and_back(own_server: OwnServer) -> None:
+    await own_server.kill()
+    await own_server.start()
 
 
 async def consumers(stores: Stores, stream: str) -> int:
@@ -49,17 +43,17 @@ async def consumers(stores: Stores, stream: str) -> int:
 
 
 async def test_follow_sees_what_was_written_while_it_was_cut_off(
-    stores: Stores, server: EmbeddedServer, namespace: str
+    stores: Stores, own_server: OwnServer, namespace: str
 ) -> None:
     """Events are not repeated for those who were away: a reconnect has to read."""
     await stores.runs.commit("k", submit("k", "r1"), at=NOTHING)
     async with stores.runs.follow("k") as changes:
         await changes.next()
-        await asyncio.to_thread(server.kill)
+        await own_server.kill()
         await wait_until(lambda: not stores.conn.is_connected, description="the connection is lost")
         following = asyncio.create_task(changes.next())
-        await asyncio.to_thread(server.start)
-        other = await Stores.open(server.url, Names(namespace), FAST, name="other")
+        await own_server.start()
+        other = await Stores.open(own_server.url, Names(namespace), FAST, name="other")
         await other.runs.commit("k", Cancel(run_id="r1"))
         await other.close()
         found = await following
@@ -67,20 +61,20 @@ async def test_follow_sees_what_was_written_while_it_was_cut_off(
             found = await changes.next()
 
 
-async def test_a_write_that_meets_a_restart_is_stored_once(stores: Stores, server: EmbeddedServer) -> None:
+async def test_a_write_that_meets_a_restart_is_stored_once(stores: Stores, own_server: OwnServer) -> None:
     await stores.runs.commit("k", submit("k", "r0"), at=NOTHING)
     found = await stores.runs.read("k")
     assert found.record is not None
-    await asyncio.to_thread(server.kill)
+    await own_server.kill()
     writing = asyncio.create_task(stores.runs.commit("k", Replace(key="k", run_id="r1", task=found.record.task)))
-    await asyncio.to_thread(server.start)
+    await own_server.start()
     await writing
     after = await stores.runs.read("k")
     assert after.record is not None
     assert (after.record.generation, after.record.run_id) == (2, "r1")
 
 
-async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stores, server: EmbeddedServer) -> None:
+async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stores, own_server: OwnServer) -> None:
     heard: list[StopSignal] = []
     live = asyncio.Event()
     watch = asyncio.create_task(stores.sessions.watch_stops("s", heard.append).run(live))
@@ -88,7 +82,7 @@ async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stor
         await live.wait()
         await stores.sessions.signal(Holder(session="s", run_id="before", attempt=1), "cancel", Patience(SYSTEM, 5.0))
         await wait_until(lambda: len(heard) == 1, description="the first signal")
-        await killed_and_back(server)
+        await killed_and_back(own_server)
         back = time.monotonic()
         await stores.sessions.signal(Holder(session="s", run_id="after", attempt=1), "cancel", Patience(SYSTEM, 5.0))
         await wait_until(lambda: len(heard) == 2, description="the second signal")
@@ -99,13 +93,13 @@ async def test_a_watch_is_live_again_about_a_second_after_a_restart(stores: Stor
         await asyncio.gather(watch, return_exceptions=True)
 
 
-async def test_reconnects_leak_no_consumers(stores: Stores, server: EmbeddedServer) -> None:
+async def test_reconnects_leak_no_consumers(stores: Stores, own_server: OwnServer) -> None:
     live = asyncio.Event()
     watch = asyncio.create_task(stores.sessions.watch_stops("s", lambda _signal: None).run(live))
     try:
         await live.wait()
         for _ in range(5):
-            await killed_and_back(server)
+            await killed_and_back(own_server)
             await wait_until(lambda: stores.conn.is_connected, description="connected again")
             await wait_until(live.is_set, description="watching again")
 
@@ -124,7 +118,7 @@ async def test_reconnects_leak_no_consumers(stores: Stores, server: EmbeddedServ
 
 
 async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_broken_connection(
-    stores: Stores, server: EmbeddedServer
+    stores: Stores, own_server: OwnServer
 ) -> None:
     """The answer to its ping comes when nobody waits for it any more; a subscription that stayed would be renewed for ever."""
     conn = stores.conn
@@ -133,11 +127,11 @@ async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_
     async def nothing(_msg: Msg) -> None: ...
 
     subscription = await conn.subscribe("drained", nothing)
-    server.suspend()
+    own_server.suspend()
     try:
         await conn.drain(subscription)
     finally:
-        server.resume()
+        own_server.resume()
     assert len(conn.raw._subs) == known
     await conn.raw.flush()
     assert (conn.is_connected, conn.epoch) == (True, 0)

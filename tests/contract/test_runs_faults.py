@@ -15,12 +15,10 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Phase, Policy
-from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
 from tenure.stores import Stores
-from tests.contract.support import claimed, connect, crash, finished, submit, submitted
-from tests.proxy import Proxy
+from tests.contract.support import OwnServer, claimed, connect, crash, finished, proxied, submit, submitted
 from tests.support import wait_until
 
 VANISHES = Policy(result_ttl=1.0)
@@ -170,18 +168,14 @@ async def test_a_scan_that_the_server_breaks_off_is_not_taken_for_a_whole_one(
     nats_server: str, namespace: str, status: str
 ):
     """The consumer or its leader went away in the middle: only "no messages" is the end."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         await submitted(stores)
         lost = proxy.lose(lambda p: p.subject.startswith("$JS.API.CONSUMER.MSG.NEXT."))
         scan = asyncio.create_task(stores.runs.scan(lambda _header: None))
         await lost.done.wait()
-        _reader, writer = await asyncio.open_connection(*proxy.upstream)
-        head = f"NATS/1.0 {status}\r\n\r\n".encode()
-        writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
-        writer.write(f"HPUB {lost.hits[0].reply} {len(head)} {len(head)}\r\n".encode() + head + b"\r\nPING\r\n")
+        await proxy.say(lost.hits[0].reply, f"NATS/1.0 {status}\r\n\r\n".encode())
         with pytest.raises(Unavailable, match=status[:3]):
             await scan
-        writer.close()
 
 
 # -- follow ----------------------------------------------------------------------------------------------------------
@@ -213,21 +207,20 @@ async def test_follow_misses_nothing_between_subscribe_and_read_and_returns_it_o
             await next_of(changes, 0.2)
 
 
-async def test_follow_survives_the_crash_of_the_server(namespace: str):
+async def test_follow_survives_the_crash_of_the_server(own_server: OwnServer, namespace: str):
     """SIGKILL and restart: what is written afterwards arrives within about two seconds."""
-    with EmbeddedServer() as server:
-        async with connect(server.url, namespace) as stores:
-            made = await submitted(stores)
-            async with stores.runs.follow("k") as changes:
-                assert (await next_of(changes)).revision == made.revision
-                await crash(server, stores)
-                running = await claimed(stores, made.record)
-                assert await next_of(changes, 2.5) == Found(running.record, running.revision)
+    async with connect(own_server.url, namespace) as stores:
+        made = await submitted(stores)
+        async with stores.runs.follow("k") as changes:
+            assert (await next_of(changes)).revision == made.revision
+            await crash(own_server, stores)
+            running = await claimed(stores, made.record)
+            assert await next_of(changes, 2.5) == Found(running.record, running.revision)
 
 
 async def test_follow_reads_again_after_a_reconnect(stores: Stores, nats_server: str, namespace: str):
     """The event fell into the gap: nobody repeats it, so who follows reads."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as cut_off:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as cut_off:
         made = await submitted(stores)
         async with cut_off.runs.follow("k") as changes:
             assert (await next_of(changes)).revision == made.revision
@@ -242,7 +235,7 @@ async def test_follow_reads_again_after_a_reconnect(stores: Stores, nats_server:
 
 async def test_a_write_that_was_applied_unheard_is_recognised_by_who_wrote_it(nats_server: str, namespace: str):
     """And its effects are those of the record that is stored."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         made = await submitted(stores)
         lost = proxy.lose_answer(lambda p: p.says("Tenure-State: running"))
         claim = c.Claim(session="s", run_id=made.record.run_id, next_run_id="")
@@ -272,7 +265,7 @@ async def test_a_write_that_may_still_come_is_repeated_unchanged_until_the_revis
     nats_server: str, namespace: str
 ):
     """A read that does not show it proves nothing [19]: the same bytes again; the copy that comes later is refused."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         held = proxy.hold(lambda p: p.says("Tenure-State: waiting"), times=2)
         made = await submitted(stores)
         await proxy.release(held)
@@ -283,7 +276,7 @@ async def test_a_write_that_may_still_come_is_repeated_unchanged_until_the_revis
 @pytest.mark.parametrize("certain", [True, False])
 async def test_giving_up_says_whether_it_may_have_happened(certain: bool, nats_server: str, namespace: str):
     """Not connected: Unavailable, nothing was sent. Sent and never answered: OutcomeUnknown."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         if certain:
             await proxy.take_down()
             await wait_until(lambda: not stores.conn.is_connected, description="noticed")
@@ -297,7 +290,7 @@ async def test_giving_up_says_whether_it_may_have_happened(certain: bool, nats_s
 
 async def test_closing_while_the_server_is_away_and_something_is_unsent_is_quiet(nats_server: str, namespace: str):
     """The client library then writes to the dead socket, raises, and leaves its tasks behind."""
-    async with Proxy(nats_server) as proxy:
+    async with proxied(nats_server) as proxy:
         before = asyncio.all_tasks()
         async with connect(proxy.url, namespace) as stores, stores.runs.follow("k"):
             await proxy.take_down()

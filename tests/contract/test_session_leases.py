@@ -18,8 +18,7 @@ from tenure.core.sessions import Progress, Session, StopReason, StopSignal
 from tenure.nats.patience import Patience
 from tenure.nats.sessions import NoSession, SeenSession
 from tenure.stores import Stores
-from tests.contract.support import connect, submitted
-from tests.proxy import Proxy
+from tests.contract.support import connect, proxied, submitted
 from tests.support import wait_until
 
 
@@ -83,7 +82,7 @@ async def test_of_many_who_close_one_session_one_wins(stores: Stores):
 
 async def test_a_create_whose_answer_is_lost_finds_itself(nats_server: str, namespace: str):
     """Session ids are unique: an entry that exists is my own write."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         lost = proxy.lose_answer(lambda p: p.subject == stores.names.session("01JA"))
         revision = await stores.sessions.create(session(), patience(stores))
         assert len(lost.hits) == 1
@@ -91,7 +90,7 @@ async def test_a_create_whose_answer_is_lost_finds_itself(nats_server: str, name
 
 
 async def test_a_session_that_cannot_be_stored_is_unavailable(nats_server: str, namespace: str):
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         await proxy.take_down()
         await wait_until(lambda: not stores.conn.is_connected, description="noticed")
         with pytest.raises(Unavailable):
@@ -176,7 +175,7 @@ async def test_each_attempt_of_a_run_has_a_signal_of_its_own(stores: Stores):
 
 
 async def test_a_signal_whose_answer_is_lost_is_sent_once(nats_server: str, namespace: str):
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores, watching(stores, "01JA") as seen:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores, watching(stores, "01JA") as seen:
         lost = proxy.lose_answer(lambda p: p.subject == stores.names.stop("01JA", "run", 1))
         await stores.sessions.signal(holder("run", "01JA"), "cancel", patience(stores))
         await stores.sessions.signal(holder("other", "01JA"), "cancel", patience(stores))

@@ -13,12 +13,10 @@ from functools import partial
 
 from nats.aio.msg import Msg
 
-from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.topology import ensure
 from tenure.nats.watch import Watch
 from tenure.stores import Stores
-from tests.contract.support import connect, consumers, crash
-from tests.proxy import Proxy
+from tests.contract.support import OwnServer, connect, consumers, crash, proxied
 from tests.support import wait_until
 
 
@@ -76,20 +74,15 @@ async def test_a_watch_that_ends_leaves_no_consumer(stores: Stores):
     assert await consumers(stores, stores.names.sessions_stream) == before
 
 
-async def test_a_watch_is_live_again_about_a_second_after_a_crash_of_the_server(namespace: str):
+async def test_a_watch_is_live_again_about_a_second_after_a_crash_of_the_server(own_server: OwnServer, namespace: str):
     """Kill -9 and restart: nats-py's own watch took eighteen seconds.
 
     What was written meanwhile arrives, nothing twice.
     """
-    with EmbeddedServer() as server:
-        await _crashes(server, namespace)
-
-
-async def _crashes(server: EmbeddedServer, namespace: str) -> None:
-    async with connect(server.url, namespace) as stores, watched(stores) as it:
+    async with connect(own_server.url, namespace) as stores, watched(stores) as it:
         await put(stores, "a", b"before")
         await wait_until(it.has(b"before"), description="before the crash")
-        await crash(server, stores)
+        await crash(own_server, stores)
         back = asyncio.get_running_loop().time()
         await put(stores, "b", b"after")
         await wait_until(it.has(b"after"), description="after the crash")
@@ -105,7 +98,7 @@ async def test_reconnects_leak_no_consumers(nats_server: str, namespace: str):
     """Scenario 42: each reconnect starts a consumer of its own and deletes the one before."""
     async with (
         connect(nats_server, namespace) as direct,
-        Proxy(nats_server) as proxy,
+        proxied(nats_server) as proxy,
         connect(proxy.url, namespace) as stores,
     ):
         async with watched(stores) as it:
@@ -133,7 +126,7 @@ async def test_a_watch_whose_consumer_was_deleted_starts_another(stores: Stores)
 
 
 async def test_a_watch_waits_for_a_server_that_is_away_when_it_starts(nats_server: str, namespace: str):
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         await put(stores, "a", b"early")
         await proxy.take_down()
         await wait_until(lambda: not stores.conn.is_connected, description="noticed")

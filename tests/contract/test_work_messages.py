@@ -18,8 +18,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
 from tenure.nats.work import Work
 from tenure.stores import Stores
-from tests.contract.support import connect, depth, is_empty, pull, submitted
-from tests.proxy import Proxy
+from tests.contract.support import connect, depth, is_empty, proxied, pull, submitted
 from tests.support import wait_until
 
 SOON = SHORT_DELAY + 0.2
@@ -235,7 +234,7 @@ async def test_a_subject_that_names_no_run_is_foreign(tail: str, stores: Stores)
 
 async def test_a_wake_up_is_repeated_until_the_server_has_it(nats_server: str, namespace: str):
     """A copy too many is harmless, one too few is a key that nothing wakes."""
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         made = await submitted(stores)
         lost = proxy.lose_answer(lambda p: p.subject.startswith(stores.names.work_prefix))
         await wake(stores, made)
@@ -244,7 +243,7 @@ async def test_a_wake_up_is_repeated_until_the_server_has_it(nats_server: str, n
 
 
 async def test_a_wake_up_that_cannot_be_stored_is_unavailable_and_look_ups_say_so_too(nats_server: str, namespace: str):
-    async with Proxy(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         made = await submitted(stores)
         await proxy.take_down()
         await wait_until(lambda: not stores.conn.is_connected, description="noticed")

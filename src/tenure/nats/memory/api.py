@@ -74,7 +74,7 @@ class Api:
         name = next((name for name in self._calls if call == name or call.startswith(name + ".")), None)
         if name is None:
             return None
-        kind = {"type": f"{_KIND}{_KINDS[name]}_response"}
+        kind: Body = {"type": f"{_KIND}{_KINDS[name]}_response"}
         try:
             answer = kind | self._calls[name](call[len(name) + 1 :], self._body(data))
         except Refused as error:

@@ -19,10 +19,10 @@ def fits(subject: str, wanted: str) -> bool:
     if wanted.endswith(">") and "*" not in wanted:
         return subject.startswith(wanted[:-1]) and len(subject) >= len(wanted)
     have, want = subject.split("."), wanted.split(".")
-    for at, token in enumerate(want):
-        if token == ">":
+    for at, part in enumerate(want):
+        if part == ">":
             return len(have) > at
-        if at >= len(have) or token not in {"*", have[at]}:
+        if at >= len(have) or part not in {"*", have[at]}:
             return False
     return len(have) == len(want)
 

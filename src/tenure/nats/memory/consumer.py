@@ -154,6 +154,8 @@ class Consumer:
         """It is deleted; ``told``: whoever waits for messages hears of it."""
         self.stream.filters.remove(self.wanted, self)
         self.pulls.close(told=told)
+        for queue in (self.ready, self.again, self.pending):
+            queue.clear()
         for timer in (self._kick, self._timer, self._beat, self._idle):
             if timer is not None:
                 timer.cancel()
@@ -197,7 +199,11 @@ class Consumer:
                 to = pull.reply
             queue = self.again or self.ready
             seq, _ = queue.popitem(last=False)
-            self._deliver(self.stream.messages[seq], to)
+            message = self.stream.messages.get(seq)
+            if message is None:  # removed after the filter was changed: it is not this consumer's any more
+                self.pending.pop(seq, None)
+                continue
+            self._deliver(message, to)
             if pull is not None:
                 self.pulls.served(pull)
 

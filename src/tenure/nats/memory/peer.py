@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextvars import Context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tenure.nats.memory.broker import Sub
-from tenure.nats.memory.link import PROMPT, Link
+from tenure.nats.memory.link import PROMPT, Link, Message
 
 if TYPE_CHECKING:
     from tenure.nats.memory.server import MemoryServer
 
 _PROMPT_LINK = Link()
+_PONG = Message("PONG", "", b"", b"")
+_INFO = Message("INFO", "", b"", b"")
 
 
 class Op(msgspec.Struct):
@@ -28,30 +30,32 @@ class Op(msgspec.Struct):
     data: bytes = b""
 
 
-class Peer:
-    """One connection.
+class Ends(NamedTuple):
+    """The client's end: what comes goes to ``take``, and ``hang_up`` tells of the end.
 
-    ``take`` and ``hang_up`` are the client's ends of it, called in the client's ``context``: so a simulation that stops or
-    ends the process of a client has it hear nothing any more.
+    Both are called in the client's ``context``: so a simulation that stops or ends the process of a client has it hear
+    nothing any more.
     """
 
-    def __init__(
-        self,
-        server: MemoryServer,
-        number: int,
-        context: Context,
-        take: Callable[[bytes], None],
-        hang_up: Callable[[], None],
-    ) -> None:
+    context: Context
+    take: Callable[[bytes], None]
+    hang_up: Callable[[], None]
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, server: MemoryServer, number: int, ends: Ends, make_link: Callable[[str], Link]) -> None:
         self.server = server
+        self._make_link = make_link
         self.number = number
-        self.context = context
+        self.context = ends.context
         self.name = ""
         self.link = _PROMPT_LINK
         self.gone = False
         self.subs: dict[str, Sub] = {}
-        self._take = take
-        self._hang_up = hang_up
+        self._take = ends.take
+        self._hang_up = ends.hang_up
         self._rest = b""
         self._out: list[bytes] = []
 
@@ -67,10 +71,10 @@ class Peer:
         for op in self._parse(data):
             if op.kind == "CONNECT":
                 self.name = str(json.loads(op.data).get("name") or "")
-                self.link = self.server.link(self.name)
+                self.link = self._make_link(self.name)
             delays = PROMPT
             if self.link is not _PROMPT_LINK and op.kind in {"PUB", "PING"}:
-                delays = self.link.up(op.subject or op.kind, op.data)
+                delays = self.link.sent(Message(op.subject or op.kind, op.reply, op.headers, op.data))
             for delay in delays:
                 if delay > 0:
                     self.server.call_later(delay, lambda op=op: self.server.post(self, op))  # type: ignore[misc]  # as the default says
@@ -88,7 +92,7 @@ class Peer:
             case "PUB":
                 self.server.publish(self, op.subject, op.reply, op.headers, op.data)
             case "PING":
-                self._down("PONG", b"", b"PONG\r\n")
+                self._down(_PONG, b"PONG\r\n")
             case _ if self.gone:
                 return
             case "SUB":
@@ -98,7 +102,7 @@ class Peer:
             case "UNSUB":
                 self.unsubscribe(op.reply, int(op.data or b"0"))
             case "GREET":
-                self._down("INFO", b"", self.server.greeting(self.number))
+                self._down(_INFO, self.server.greeting(self.number))
             case "CLOSE":
                 self.forget()
             case _:
@@ -162,16 +166,15 @@ class Peer:
         if self.gone:
             return
         middle = f"{subject} {sid} {reply} " if reply else f"{subject} {sid} "
+        line = f"MSG {middle}{len(data)}\r\n"
         if headers:
             line = f"HMSG {middle}{len(headers)} {len(headers) + len(data)}\r\n"
-        else:
-            line = f"MSG {middle}{len(data)}\r\n"
-        self._down(subject, data, b"".join((line.encode(), headers, data, b"\r\n")))
+        self._down(Message(subject, reply, headers, data), b"".join((line.encode(), headers, data, b"\r\n")))
 
-    def _down(self, subject: str, data: bytes, raw: bytes) -> None:
+    def _down(self, message: Message, raw: bytes) -> None:
         if self.gone:
             return
-        delays = PROMPT if self.link is _PROMPT_LINK else self.link.down(subject, data)
+        delays = PROMPT if self.link is _PROMPT_LINK else self.link.received(message)
         for delay in delays:
             if delay > 0:
                 self.server.loop.call_later(delay, self._arrive_late, raw, context=self.context)

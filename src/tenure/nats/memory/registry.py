@@ -1,19 +1,47 @@
-"""The memory servers of this process, by name, from their making to their end."""
+"""The servers of this process that can be reached as ``memory://<name>``, from their start to their end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Protocol
 
 from tenure.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tenure.nats.memory.server import MemoryServer
+    from tenure.nats.memory.peer import Ends, Peer
 
 SCHEME = "memory"
-_servers: dict[str, MemoryServer] = {}
 
 
-def find_server(name: str) -> MemoryServer:
+class Reachable(Protocol):
+    """A server, or what stands in front of one."""
+
+    name: str
+    """What it is found by."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it accepts connections."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The only loop that it can be reached from."""
+        ...
+
+    def next_client(self) -> int:
+        """A number for a client that no other has."""
+        ...
+
+    def accept(self, ends: Ends) -> Peer:
+        """A new connection."""
+        ...
+
+
+_servers: dict[str, Reachable] = {}
+
+
+def find_server(name: str) -> Reachable:
     """The server of this name. Raises ConfigError if there is none."""
     server = _servers.get(name)
     if server is None:
@@ -24,13 +52,13 @@ def find_server(name: str) -> MemoryServer:
     return server
 
 
-def register(server: MemoryServer) -> None:
+def register(server: Reachable) -> None:
     """Make a server known. Raises ConfigError if its name is taken."""
     if _servers.setdefault(server.name, server) is not server:
         raise ConfigError(f"there is a server memory://{server.name} already: stop it, or take another name")
 
 
-def unregister(server: MemoryServer) -> None:
+def unregister(server: Reachable) -> None:
     """Forget a server."""
     if _servers.get(server.name) is server:
         del _servers[server.name]

@@ -16,7 +16,7 @@ from tenure.core.errors import ConfigError
 from tenure.nats.memory.broker import Broker
 from tenure.nats.memory.jetstream import JetStream
 from tenure.nats.memory.link import Link
-from tenure.nats.memory.peer import Op, Peer
+from tenure.nats.memory.peer import Ends, Op, Peer
 from tenure.nats.memory.registry import SCHEME, register, unregister
 
 VERSION = "2.15.1"
@@ -154,10 +154,10 @@ class MemoryServer:
         self._consumers += 1
         return f"C{self._consumers}"
 
-    def accept(self, context: contextvars.Context, take: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
-        """A new connection; the greeting follows."""
+    def accept(self, ends: Ends, link: Callable[[str], Link] | None = None) -> Peer:
+        """A new connection, over a ``link`` of its own if need be; the greeting follows."""
         self._connections += 1
-        peer = self.peers[self._connections] = Peer(self, self._connections, context, take, hang_up)
+        peer = self.peers[self._connections] = Peer(self, self._connections, ends, link or self.link)
         self.post(peer, Op("GREET"))
         return peer
 

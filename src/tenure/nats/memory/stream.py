@@ -283,7 +283,7 @@ def _is_marker(fields: dict[str, str]) -> bool:
 def _mapped(subject: str, src: str, dest: str) -> str:
     """Where a message is repeated: ``dest`` with what the wildcards of ``src`` stand for."""
     tokens, wanted = subject.split("."), src.split(".")
-    stars = [tokens[at] for at, token in enumerate(wanted) if token == "*"]
+    stars = [tokens[at] for at, part in enumerate(wanted) if part == "*"]
     for number, token in enumerate(stars, 1):
         dest = dest.replace(f"{{{{wildcard({number})}}}}", token)
     if dest.endswith(">"):

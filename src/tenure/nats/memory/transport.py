@@ -12,7 +12,7 @@ from nats.aio.transport import Transport
 from nats.nuid import NUID
 
 from tenure.core.errors import ConfigError
-from tenure.nats.memory.peer import Peer
+from tenure.nats.memory.peer import Ends, Peer
 from tenure.nats.memory.registry import find_server
 from tenure.nats.wire import QuickClient
 
@@ -31,12 +31,12 @@ class MemoryTransport(Transport):
         del buffer_size, connect_timeout
         server = find_server(uri.netloc)
         if not server.running:
-            raise ConnectionRefusedError(f"{server.url} does not run")
+            raise ConnectionRefusedError(f"the server {uri.geturl()} does not run")
         if server.loop is not asyncio.get_running_loop():
             raise ConfigError(
-                f"{server.url} lives on another event loop: everything of one memory server shares one loop"
+                f"{uri.geturl()} lives on another event loop: everything of one memory server shares one loop"
             )
-        self._peer = server.accept(contextvars.copy_context(), self._take, self._hang_up)
+        self._peer = server.accept(Ends(contextvars.copy_context(), self._take, self._hang_up))
 
     async def connect_tls(self, *_args: Any, **_options: Any) -> None:
         """There is nobody in between who could listen."""
@@ -118,8 +118,10 @@ class _Numbers(NUID):
 
 
 class MemoryClient(QuickClient):
-    """nats-py's client, connected to a ``MemoryServer``: only the way to the server, the names that it makes up and the
-    clock of its waits between two tries differ."""
+    """nats-py's client, connected to a ``MemoryServer``.
+
+    Only the way to the server, the names that it makes up and the clock of its waits between two tries differ.
+    """
 
     def __init__(self) -> None:
         super().__init__()
