@@ -1,9 +1,9 @@
-"""What the connection promises holds on nats-py's own client and on the quick one alike."""
+"""What the connection promises holds on nats-py's own client, on the quick one and on the one in memory alike."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from nats.aio.msg import Msg
@@ -12,21 +12,30 @@ from tenure import Config
 from tenure.core.errors import InvalidCall
 from tenure.nats import wire
 from tenure.nats.connection import Connection, NotSent
+from tenure.nats.memory import MemoryServer
+from tenure.testing import nats_server
 from tests.support import wait_until
 
 
-@pytest.fixture(params=["quick", "plain"])
+@pytest.fixture(scope="module")
+def real_server() -> Iterator[str]:
+    """Url of a real server: which client talks to it is what differs here."""
+    with nats_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["quick", "plain", "memory"])
 async def conn(
-    request: pytest.FixtureRequest, nats_server: str, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, real_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Connection]:
-    if request.param == "plain" and nats_server.startswith("memory://"):
-        pytest.skip("a server in memory has a client of its own, whatever nats-py's version")
     if request.param == "plain":
         monkeypatch.setattr(wire, "TESTED", ("never",))
-    conn = await Connection.open(nats_server, Config(request_timeout_seconds=2.0), name="wire")
-    assert isinstance(conn.raw, wire.QuickClient) == (request.param == "quick")
-    yield conn
-    await conn.close()
+    with MemoryServer(namespace) as memory:
+        url = memory.url if request.param == "memory" else real_server
+        conn = await Connection.open(url, Config(request_timeout_seconds=2.0), name="wire")
+        assert isinstance(conn.raw, wire.QuickClient) == (request.param != "plain")
+        yield conn
+        await conn.close()
 
 
 class Inbox:

@@ -40,7 +40,7 @@ def _store(stream: Stream, subject: str, headers: bytes, data: bytes, fields: di
     if rollup not in {"", "sub", "all"}:
         raise refuse(500, 10111, f'rollup value invalid: "{rollup}"')
     _check_expected(stream, subject, fields)
-    if schedules.SCHEDULE in fields:
+    if fields.get(schedules.SCHEDULE):
         schedules.check(stream, subject, fields)
     msg_id = fields.get("Nats-Msg-Id")
     if msg_id and (earlier := _seen(stream, msg_id)):

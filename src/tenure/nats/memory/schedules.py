@@ -66,7 +66,7 @@ class Schedules:
         self._due = [
             (due_of(message.fields[SCHEDULE]) or 0, message.seq)
             for message in self._stream.messages.values()
-            if SCHEDULE in message.fields
+            if message.fields.get(SCHEDULE)
         ]
         heapq.heapify(self._due)
         self._arm()

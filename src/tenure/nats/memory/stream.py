@@ -152,7 +152,7 @@ class Stream:
             message.expires = now + age
             heapq.heappush(self._expiring, (message.expires, message.seq))
             self._arm()
-        if SCHEDULE in fields:
+        if fields.get(SCHEDULE):
             self.schedules.add(message)
         for consumer in self.filters.match(subject):
             consumer.offer(message)
@@ -248,11 +248,10 @@ class Stream:
             message = self.messages.get(seq)
             if message is None or message.expires != expires:
                 continue
-            was_last = self.last_of(message.subject) == seq
-            self.remove(seq)
-            if marker_ttl and was_last and not _is_marker(message.fields):
+            if marker_ttl and self.last_of(message.subject) == seq and not _is_marker(message.fields):
                 fields = {MARKER: "MaxAge", "Nats-TTL": write_duration(marker_ttl), "Nats-Rollup": "sub"}
                 self.append(message.subject, write_fields(fields), b"", fields, marker_ttl)
+            self.remove(seq)
         self._arm()
 
     # -- tell --------------------------------------------------------------------------------------------------------
