@@ -256,7 +256,7 @@ async def test_what_expires_leaves_a_marker_and_what_is_a_marker_leaves_nothing(
     assert (headers["Nats-TTL"], headers["Nats-Rollup"]) == ("5s", "sub")
 
     async def gone() -> bool:
-        return await js.last(name, f"{name}.p") == (10037, "no message found")
+        return bool(await js.last(name, f"{name}.p") == (10037, "no message found"))
 
     await wait_until(gone, description="the marker has expired")
     assert await js.put(f"{name}.a", Nats_Expected_Last_Subject_Sequence="0") == (10071, "wrong last sequence: 3")
@@ -389,7 +389,7 @@ async def test_a_deleted_consumer_tells_who_waits_and_then_nobody_answers(js: As
     await puller.ask(name, batch=3, expires=5 * SECOND)
 
     async def waits() -> bool:
-        return (await js.api(f"CONSUMER.INFO.{name}.d"))["num_waiting"] == 1
+        return bool((await js.api(f"CONSUMER.INFO.{name}.d"))["num_waiting"])
 
     await wait_until(waits, description="the pull stands")
     await js.api(f"CONSUMER.DELETE.{name}.d")
@@ -447,7 +447,7 @@ async def test_what_is_removed_while_it_is_in_hand_counts_no_more_and_does_not_c
     await js.api(f"STREAM.PURGE.{name}")
 
     async def nothing() -> bool:
-        return (await js.api(f"CONSUMER.INFO.{name}.d"))["num_ack_pending"] == 0
+        return not (await js.api(f"CONSUMER.INFO.{name}.d"))["num_ack_pending"]
 
     await wait_until(nothing, description="it does not count any more")
     await asyncio.sleep(1.3)  # paused: past its ack_wait

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -38,87 +37,67 @@ def overlap(one: str, other: str) -> bool:
     return len(ours) == len(theirs)
 
 
-@dataclass(slots=True)
-class _Node(Generic[T]):
-    below: dict[str, _Node[T]] = field(default_factory=dict)
-    here: dict[T, None] = field(default_factory=dict)
-    rest: dict[T, None] = field(default_factory=dict)
-
-
 class Subjects(Generic[T]):
-    """Things by the filter that they were added with; found by subject, in the order in which they were added."""
+    """Things by the filter that they were added with; found by subject, in the order in which they were added.
+
+    A message costs a few look-ups: a filter's wildcard is nearly always its last token, so filters lie by what stands
+    before that. Those with a ``*`` further to the front are tried one by one.
+    """
 
     def __init__(self) -> None:
-        self._exact: dict[str, dict[T, None]] = {}
-        self._root: _Node[T] = _Node()
-        self._numbers: dict[tuple[T, str], int] = {}
+        self._exact: dict[str, dict[T, int]] = {}
+        self._one: dict[str, dict[T, int]] = {}
+        self._rest: dict[str, dict[T, int]] = {}
+        self._odd: dict[str, dict[T, int]] = {}
         self._next = 0
+
+    def _place(self, wanted: str) -> tuple[dict[str, dict[T, int]], str]:
+        head, _, last = wanted.rpartition(".")
+        if "*" in head:
+            return self._odd, wanted
+        if last == "*":
+            return self._one, head
+        return (self._rest, head) if last == ">" else (self._exact, wanted)
 
     def add(self, wanted: str, thing: T) -> None:
         """Have ``thing`` found for every subject that fits."""
+        kind, at = self._place(wanted)
         self._next += 1
-        self._numbers[thing, wanted] = self._next
-        if "*" not in wanted and ">" not in wanted:
-            self._exact.setdefault(wanted, {})[thing] = None
-            return
-        node = self._root
-        tokens = wanted.split(".")
-        for token in tokens[:-1]:
-            node = node.below.setdefault(token, _Node())
-        if tokens[-1] == ">":
-            node.rest[thing] = None
-        else:
-            node.below.setdefault(tokens[-1], _Node()).here[thing] = None
+        kind.setdefault(at, {})[thing] = self._next
 
     def remove(self, wanted: str, thing: T) -> None:
         """Take back ``add``."""
-        if self._numbers.pop((thing, wanted), None) is None:
-            return
-        if wanted in self._exact:
-            del self._exact[wanted][thing]
-            if not self._exact[wanted]:
-                del self._exact[wanted]
-            return
-        tokens = wanted.split(".")
-        path = [self._root]
-        for token in tokens[:-1] if tokens[-1] == ">" else tokens:
-            path.append(path[-1].below[token])
-        del (path[-1].rest if tokens[-1] == ">" else path[-1].here)[thing]
-        for node, parent, token in zip(
-            reversed(path[1:]), reversed(path[:-1]), reversed(tokens[: len(path) - 1]), strict=True
-        ):
-            if node.below or node.here or node.rest:
-                break
-            del parent.below[token]
+        kind, at = self._place(wanted)
+        things = kind.get(at, {})
+        things.pop(thing, None)
+        if not things:
+            kind.pop(at, None)
 
     def match(self, subject: str) -> list[T]:
         """Everything whose filter fits ``subject``, each once."""
-        found = [(self._numbers[thing, subject], thing) for thing in self._exact.get(subject, ())]
-        if self._root.below or self._root.rest:
-            found += self._search(subject)
-        if len(found) > 1:
-            found.sort(key=lambda each: each[0])
-            return list(dict.fromkeys(thing for _, thing in found))
-        return [thing for _, thing in found]
-
-    def _search(self, subject: str) -> Iterator[tuple[int, T]]:
-        tokens = subject.split(".")
-        level: list[tuple[_Node[T], str]] = [(self._root, "")]
-        for token in tokens:
-            deeper: list[tuple[_Node[T], str]] = []
-            for node, path in level:
-                for thing in node.rest:
-                    yield self._numbers[thing, path + ">"], thing
-                for step in (token, "*"):
-                    child = node.below.get(step)
-                    if child is not None:
-                        deeper.append((child, f"{path}{step}."))
-            if not deeper:
-                return
-            level = deeper
-        for node, path in level:
-            for thing in node.here:
-                yield self._numbers[thing, path[:-1]], thing
+        found: list[dict[T, int]] = []
+        if subject in self._exact:
+            found.append(self._exact[subject])
+        head = subject.rpartition(".")[0]
+        if head in self._one:
+            found.append(self._one[head])
+        if self._rest:
+            if "" in self._rest:
+                found.append(self._rest[""])
+            while head:
+                if head in self._rest:
+                    found.append(self._rest[head])
+                head = head.rpartition(".")[0]
+        if self._odd:
+            found += [things for wanted, things in self._odd.items() if fits(subject, wanted)]
+        if not found:
+            return []
+        if len(found) == 1:
+            return list(found[0])
+        numbered = sorted(
+            ((number, thing) for things in found for thing, number in things.items()), key=lambda each: each[0]
+        )
+        return list(dict.fromkeys(thing for _, thing in numbered))
 
 
 @dataclass(slots=True, eq=False)
@@ -157,8 +136,11 @@ class Broker:
 
         They see ``subject``: a stream's message reaches an inbox under its own name.
         """
-        groups: dict[tuple[str, str], list[Sub]] = {}
         found = self._subs.match(to)
+        if len(found) == 1:
+            self._send(found[0], subject, reply, headers, data)
+            return True
+        groups: dict[tuple[str, str], list[Sub]] = {}
         for sub in found:
             if sub.group:
                 groups.setdefault((sub.subject, sub.group), []).append(sub)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime
 
@@ -78,9 +79,13 @@ def write_time(nanos: int) -> str:
     if not nanos:
         return "0001-01-01T00:00:00Z"
     seconds, rest = divmod(nanos, SECOND)
-    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f".{rest:09d}".rstrip("0").rstrip(".")
-    return f"{text}{fraction}Z"
+    return f"{_write_second(seconds)}{fraction}Z"
+
+
+@functools.lru_cache(maxsize=16)
+def _write_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def read_time(text: str) -> int | None:
