@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from tenure import Config
 from tenure.core.commands import Submit
 from tenure.core.records import Policy, Task
 from tenure.core.subjects import Names
+from tenure.nats.connection import Connection
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.memory import MemoryServer
 from tenure.stores import Stores
+from tests.contract.asked import Asked, Puller
 from tests.contract.support import OwnServer
 from tests.support import FAST
 
@@ -41,6 +44,28 @@ async def stores(namespace: str, nats_server: str) -> AsyncIterator[Stores]:
         yield stores
     finally:
         await stores.close()
+
+
+@pytest.fixture
+async def conn(nats_server: str) -> AsyncIterator[Connection]:
+    conn = await Connection.open(nats_server, Config(request_timeout_seconds=1.0), name="jetstream")
+    yield conn
+    await conn.close()
+
+
+@pytest.fixture
+async def js(conn: Connection, namespace: str) -> AsyncIterator[Asked]:
+    asked = Asked(conn, namespace.replace("-", "_"))
+    yield asked
+    for stream in asked.made:
+        await conn.api(f"STREAM.DELETE.{stream}", {})
+
+
+@pytest.fixture
+async def puller(conn: Connection) -> Puller:
+    puller = Puller(conn)
+    await conn.subscribe(puller.inbox, puller.received)
+    return puller
 
 
 def submit(key: str, run_id: str, **policy: Any) -> Submit:

@@ -285,7 +285,7 @@ class Consumer:
 
     def _overdue(self) -> None:
         self._timer = None
-        now = self.server.loop.time()
+        now = self.server.due_by
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, seq = heapq.heappop(self._deadlines)
             entry = self.pending.get(seq)
@@ -308,12 +308,12 @@ class Consumer:
         self.kick()
 
     def _heartbeat(self) -> None:
-        now = self.server.loop.time()
+        now = self.server.due_by
         every = self.config["idle_heartbeat"] / SECOND
         if now >= self._beat_at:
             self._beat_at = now + every
             self.server.broker.deliver(self.pushes_to, self.pushes_to, "", self.heartbeat(), b"")
-        self._beat = self.server.call_later(self._beat_at - now, self._heartbeat)
+        self._beat = self.server.call_later(self._beat_at - self.server.loop.time(), self._heartbeat)
 
     def heartbeat(self) -> bytes:
         """Headers of an idle heartbeat."""
@@ -330,9 +330,9 @@ class Consumer:
         now = self.server.loop.time()
         if self.server.broker.hears(self.pushes_to) if self.pushes_to else self.pulls.waiting:
             self._used_at = now
-        left = self._used_at + seconds - now
-        if left > 0:
-            self._idle = self.server.call_later(left, lambda: self._look_for_use(seconds))
+        until = self._used_at + seconds
+        if until > self.server.due_by:
+            self._idle = self.server.call_later(until - now, lambda: self._look_for_use(seconds))
         else:
             self.server.jetstream.delete_consumer(self)
 

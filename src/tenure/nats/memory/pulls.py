@@ -133,7 +133,7 @@ class Pulls:
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._consumer.server.loop.time()
+        now = self._consumer.server.due_by
         while self._times and self._times[0][0] <= now:
             _, number = heapq.heappop(self._times)
             pull = self.waiting.get(number)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tenure.nats.memory.broker import fits
 from tenure.nats.memory.refusals import refuse
-from tenure.nats.memory.stored import SECOND, Stored, read_time, write_fields
+from tenure.nats.memory.stored import SECOND, SLACK, Stored, read_time, write_fields
 
 if TYPE_CHECKING:
     from tenure.nats.memory.stream import Stream
@@ -88,7 +88,7 @@ class Schedules:
     def _collect(self) -> None:
         self._timer = None
         stream = self._stream
-        now = stream.server.now()
+        now = stream.server.now() + SLACK
         due: list[Stored] = []
         while self._due and self._due[0][0] <= now:
             _, seq = heapq.heappop(self._due)

@@ -22,6 +22,7 @@ from tenure.nats.memory.registry import SCHEME, register, unregister
 VERSION = "2.15.1"
 """The nats-server whose behaviour is reproduced here."""
 MAX_PAYLOAD = 1_048_576
+_SLACK_SECONDS = 0.000_001
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
 
@@ -99,8 +100,9 @@ class MemoryServer:
         if self.running:
             return
         register(self)
-        self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()
+        if self._loop is not asyncio.get_running_loop():  # once: who starts it again may be a process that ends
+            self._loop = asyncio.get_running_loop()
+            self._context = contextvars.copy_context()
         self.running, self._paused = True, False
         self.jetstream.recover()
 
@@ -180,6 +182,15 @@ class MemoryServer:
     def now(self) -> int:
         """Nanoseconds since the epoch, by the server's clock."""
         return int(self.clock.now() * 1_000_000_000)
+
+    @property
+    def due_by(self) -> float:
+        """Loop time up to which a timer that fires now counts as due.
+
+        Sums of floats differ in their last digits; and a loop runs a timer a nanosecond early, where virtual time would
+        stand still if that were armed again for the rest.
+        """
+        return self.loop.time() + _SLACK_SECONDS
 
     def call_soon(self, action: Callable[[], None]) -> asyncio.Handle:
         """Have something happen at the server at the next turn of the loop; otherwise as ``call_later``."""

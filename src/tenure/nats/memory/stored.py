@@ -10,6 +10,8 @@ import msgspec
 
 SECOND = 1_000_000_000
 NEVER = 0
+SLACK = 1_000
+"""What is due within a microsecond is due: the time of day as a float is hardly finer (and see ``MemoryServer.due_by``)."""
 _LINE = b"NATS/1.0\r\n"
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND, "m": 60 * SECOND, "h": 3_600 * SECOND}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.nats.memory.broker import Subjects, fits
 from tenure.nats.memory.refusals import refuse
 from tenure.nats.memory.schedules import SCHEDULE, Schedules
-from tenure.nats.memory.stored import NEVER, Stored, add_fields, write_duration, write_fields, write_time
+from tenure.nats.memory.stored import NEVER, SLACK, Stored, add_fields, write_duration, write_fields, write_time
 
 if TYPE_CHECKING:
     from tenure.nats.memory.consumer import Consumer
@@ -241,7 +241,7 @@ class Stream:
 
     def _expire(self) -> None:
         self._timer = None
-        now = self.server.now()
+        now = self.server.now() + SLACK
         marker_ttl = self.config.get("subject_delete_marker_ttl", 0)
         while self._expiring and self._expiring[0][0] <= now:
             expires, seq = heapq.heappop(self._expiring)
