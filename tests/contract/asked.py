@@ -71,6 +71,14 @@ class Asked:
         ack = await self.conn.put(subject, data, named or None)
         return (ack.error.err_code, ack.error.description) if ack.error else ack.seq
 
+    async def waits(self, stream: str, number: int) -> None:
+        """Return once so many pulls stand."""
+
+        async def they_stand() -> bool:
+            return bool((await self.api(f"CONSUMER.INFO.{stream}.d"))["num_waiting"] == number)
+
+        await wait_until(they_stand, description=f"{number} pulls stand")
+
     async def last(self, stream: str, subject: str) -> Any:
         answer = await self.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         return answer if isinstance(answer, tuple) else answer["message"]

@@ -127,6 +127,23 @@ async def test_a_paused_server_says_nothing_and_then_everything(server: MemorySe
         assert stores.conn.epoch == 0
 
 
+async def test_a_paused_server_does_nothing_by_itself(server: MemoryServer) -> None:
+    done: list[str] = []
+    server.pause()
+    server.call_later(0.0, lambda: done.append("fired"))
+    await asyncio.sleep(0.02)  # paused: past its time
+    assert not done
+    server.resume()
+    assert done == ["fired"]
+
+
+async def test_what_was_published_just_before_a_close_is_taken(server: MemoryServer) -> None:
+    async with opened(server) as stores:
+        async with connected(server) as conn:
+            await conn.publish(stores.names.work("q", "p", "k", "r"), b"x")
+        assert await depth(stores) == 1
+
+
 async def test_a_client_leaves_a_server_that_is_paused_for_long(server: MemoryServer) -> None:
     """Its pings are not answered."""
     async with connected(server) as conn:

@@ -154,8 +154,6 @@ class Consumer:
         """It is deleted; ``told``: whoever waits for messages hears of it."""
         self.stream.filters.remove(self.wanted, self)
         self.pulls.close(told=told)
-        for queue in (self.ready, self.again, self.pending):
-            queue.clear()
         for timer in (self._kick, self._timer, self._beat, self._idle):
             if timer is not None:
                 timer.cancel()

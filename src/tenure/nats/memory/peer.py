@@ -82,9 +82,9 @@ class Peer:
                     self.server.post(self, op)
 
     def leave(self) -> None:
-        """The client closes: what it has sent before is still read."""
+        """The client closes; what it has published before is still taken."""
         if not self.gone:
-            self.server.post(self, Op("CLOSE"))
+            self.forget()
 
     def handle(self, op: Op) -> None:
         """Do what a message asks for. The connection may be gone by now: what was sent is handled all the same."""
@@ -103,8 +103,6 @@ class Peer:
                 self.unsubscribe(op.reply, int(op.data or b"0"))
             case "GREET":
                 self._down(_INFO, self.server.greeting(self.number))
-            case "CLOSE":
-                self.forget()
             case _:
                 return
 
