@@ -17,8 +17,9 @@ from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
 
-_NOT_FOUND = 10043
-"""Error code of the server: there is no message of this sequence any more."""
+_GONE = (10043, 10057)
+"""Error codes of the server: there is no message of this sequence any more. The second one, which it gives for a sequence
+before the first that is stored, also stands for troubles of its files: then the next sweep finds the message again."""
 
 
 class Stray(msgspec.Struct, frozen=True):
@@ -71,24 +72,26 @@ class Strays:
 
     async def remove(self, stray: Stray, patience: Patience) -> bool:
         """Remove one; False if it is gone already. Raises Unavailable."""
-        answer = await self._api("STREAM.MSG.DELETE", {"seq": stray.seq, "no_erase": True}, _NOT_FOUND, patience)
+        answer = await self._api("STREAM.MSG.DELETE", {"seq": stray.seq, "no_erase": True}, _GONE, patience)
         return answer is not None
 
     async def _next(self, wanted: str, seq: int, patience: Patience) -> Stray | None:
-        answer = await self._api("STREAM.MSG.GET", {"next_by_subj": wanted, "seq": seq}, NO_MESSAGE, patience)
+        answer = await self._api("STREAM.MSG.GET", {"next_by_subj": wanted, "seq": seq}, (NO_MESSAGE,), patience)
         return None if answer is None else msgspec.convert(answer["message"], Stray)
 
     async def _consumers(self, patience: Patience) -> list[_Consumer]:
         found: list[_Consumer] = []
         while True:
-            answer = await self._api("CONSUMER.LIST", {"offset": len(found)}, 0, patience)
+            answer = await self._api("CONSUMER.LIST", {"offset": len(found)}, (), patience)
             page = msgspec.convert(answer, _Consumers)
             found += page.consumers
             if not page.consumers or len(found) >= page.total:
                 return found
 
-    async def _api(self, call: str, body: dict[str, Any], absent: int, patience: Patience) -> dict[str, Any] | None:
-        """Call it for the work stream until it is answered; None for the error code ``absent``."""
+    async def _api(
+        self, call: str, body: dict[str, Any], absent: tuple[int, ...], patience: Patience
+    ) -> dict[str, Any] | None:
+        """Call it for the work stream until it is answered; None for an error code in ``absent``."""
         while True:
             try:
                 answer = await self._conn.api(f"{call}.{self._names.work_stream}", body)
@@ -97,7 +100,7 @@ class Strays:
             else:
                 if not isinstance(answer, ApiError):
                     return answer
-                if answer.err_code == absent:
+                if answer.err_code in absent:
                     return None
                 why = answer.description
             if not await patience.pause():
