@@ -1,6 +1,7 @@
 """Clocks and randomness.
 
-The only place where the library reads them, so that a simulation can put its own in their stead.
+The only place where the library reads them. Services and clients take those of where they run (``here``), so that a
+simulation can put its own in their stead, another one for each process that it pretends.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from ulid import base32
@@ -114,3 +118,19 @@ class AlignedClock:
 
 _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 SYSTEM = SystemClock()
+_here: ContextVar[Clock] = ContextVar("tenure_clock", default=SYSTEM)
+
+
+def here() -> Clock:
+    """The clock of where this runs: the machine's, unless ``using`` says otherwise."""
+    return _here.get()
+
+
+@contextmanager
+def using(clock: Clock) -> Iterator[None]:
+    """What is opened inside, and in the tasks that are made inside, takes ``clock`` for its own."""
+    token = _here.set(clock)
+    try:
+        yield
+    finally:
+        _here.reset(token)

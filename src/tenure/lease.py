@@ -1,6 +1,7 @@
 """The lease.
 
-This process's session, kept alive from a thread with its own loop and connection, so that no body can starve it.
+This process's session, kept alive from a thread with its own loop and connection, so that no body can starve it (what a
+thread is where there is none: ``loops.Companion``).
 
 Owns the session entry (created before the first claim, renewed by CAS every ttl/5, closed at the end or, if that failed,
 by the process's next session; never created again), the watch for stop signals, and the in-progress acks of every wake-up
@@ -14,7 +15,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +26,11 @@ from tenure.core.errors import TenureError, Unavailable
 from tenure.core.policy import trusted_until
 from tenure.core.sessions import Kind, Session, StopSignal
 from tenure.core.subjects import Names
-from tenure.loops import in_own_thread, run_loop
+from tenure.loops import Companion
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.sessions import Sessions
+from tenure.nats.urls import in_this_loop
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.lease")
@@ -82,12 +83,12 @@ class Lease:
         """Whether its entry may still be open: nobody could close it, or nobody has tried to."""
         self._unheard_since: float | None = None
         self._complained_at = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._main_task: asyncio.Task[None] | None = None
-        self._opened = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"tenure-lease-{self._session.id}", daemon=True)
+        self._thread = Companion(
+            self._main, name=f"tenure-lease-{self._session.id}", ended=self._ended, shared=in_this_loop(url)
+        )
         self.in_hand: dict[str, float] = {}
         """Ack subjects of the wake-ups that this process works on, and since when (steady clock)."""
 
@@ -116,9 +117,8 @@ class Lease:
 
     async def open(self) -> None:
         """Start the thread and create the session. Raises Unavailable or ConfigError. Cancelled, it leaves no thread."""
-        self._thread.start()
         try:
-            await in_own_thread(self._opened.wait)
+            await self._thread.start()
         except BaseException:
             await self.close("given up while it was being opened")
             raise
@@ -128,36 +128,29 @@ class Lease:
     async def close(self, reason: str) -> None:
         """Close the session with ``reason`` (``drain``: every body has ended) and end the thread."""
         self._reason = reason
-        if self._loop is not None:  # else the thread finds the reason when it comes to its loop
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended by itself
-                self._loop.call_soon_threadsafe(self._asked_to_close)
-        await in_own_thread(self._thread.join)
+        self._thread.call(self._asked_to_close)  # while it has no loop yet it finds the reason when it comes to it
+        await self._thread.join()
         if self.left_open and self._revision and all(left.id != self.id for left in self._unclosed):
             self._unclosed.append(replace(self._session, closed=reason))
             _log.warning("lease.left_open", session=self.id)
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            run_loop(self._main())
-        except BaseException as error:  # noqa: BLE001  (handed to whoever opens or owns the lease)
+    def _ended(self, error: BaseException | None) -> None:
+        if error is not None:
             self._error = error
-            if self._opened.is_set():
+            if self._thread.is_ready:
                 self._lose(f"the lease's thread failed: {error!r}")
-        finally:
-            self._opened.set()
 
     def _asked_to_close(self) -> None:
         if self._closing is not None and self._main_task is not None:
             self._closing.set()
-            if not self._opened.is_set():  # the server may be silent for a long time: nobody waits for it any more
+            if not self._thread.is_ready:  # the server may be silent for a long time: nobody waits for it any more
                 self._main_task.cancel()
 
     async def _main(self) -> None:
         self._closing = asyncio.Event()
         self._main_task = asyncio.current_task()
-        self._loop = asyncio.get_running_loop()  # last: from here on it can be asked to close
         if self._reason is not None:
             return
         conn = await Connection.open(self._url, self._config, name=f"tenure-lease-{self.id}", **self._options)
@@ -173,7 +166,7 @@ class Lease:
                     group.create_task(self._in_progress(conn)),
                     group.create_task(self._close_unclosed(sessions)),
                 ]
-                self._opened.set()
+                self._thread.ready()
                 await self._closing.wait()
                 for task in tasks:
                     task.cancel()

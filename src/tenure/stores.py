@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar, assert_never, cast
 
-from tenure.clock import SYSTEM, AlignedClock, Clock
+from tenure.clock import AlignedClock, here
 from tenure.config import Config
 from tenure.core import commands as c
 from tenure.core.dead import letter_of
@@ -50,11 +50,10 @@ class Stores:
         self.dead = Dead(conn, names)
 
     @classmethod
-    async def open(
-        cls, url: str, names: Names, config: Config, *, name: str, clock: Clock = SYSTEM, **options: Any
-    ) -> Stores:
+    async def open(cls, url: str, names: Names, config: Config, *, name: str, **options: Any) -> Stores:
         """Connect, make sure that everything exists, and return the stores. Raises Unavailable or ConfigError."""
         conn = await Connection.open(url, config, name=name, **options)
+        clock = here()
         try:
             stores = cls(conn, names, AlignedClock(clock), await ensure(conn, names, clock, config))
             await stores.presence.look()  # and at the server's clock

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from tenure.clock import here
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.telemetry import get_logger
@@ -32,6 +33,7 @@ class Watch:
         self, conn: Connection, stream: str, filter_subject: str, on_message: Callable[[Msg], Awaitable[None]]
     ) -> None:
         self._conn = conn
+        self._steady = here().steady
         self._stream = stream
         self._filter = filter_subject
         self._on_message = on_message
@@ -67,12 +69,11 @@ class Watch:
             await self._stop()
 
     async def _until_broken(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._restart.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT_SECONDS):
                     await self._restart.wait()
-            if loop.time() - self._heard_at > _MISSED * _HEARTBEAT_SECONDS and self._conn.is_connected:
+            if self._steady() - self._heard_at > _MISSED * _HEARTBEAT_SECONDS and self._conn.is_connected:
                 _log.warning("watch.silent", stream=self._stream)
                 return
 
@@ -105,7 +106,7 @@ class Watch:
         except (NotSent, Lost) as error:
             _log.debug("watch.not_started", stream=self._stream, error=str(error))
             return False
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._steady()
         if isinstance(answer, ApiError):
             self._refused(answer.description)
             return False
@@ -147,7 +148,7 @@ class Watch:
             del self._left[0]
 
     async def _received(self, msg: Msg) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._steady()
         if msg.headers is not None and "Status" in msg.headers:
             if "Nats-Last-Consumer" in msg.headers and int(msg.headers["Nats-Last-Consumer"]) >= self._next_delivery:
                 self._restart.set()

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
-from tenure.clock import SYSTEM
+from tenure.clock import here
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
@@ -66,7 +66,7 @@ class Worker(Service):
         self.ending = Drain(self.table, self._changed, app.config)
         self.cut_off = False
         """Whether the last drain ended without the server: what had not ended before waits for the session's ttl."""
-        self._crashes = Crashes(SYSTEM)
+        self._crashes = Crashes(here())
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
