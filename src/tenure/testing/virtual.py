@@ -1,0 +1,280 @@
+"""Virtual time: in the running event loop, time passes only when nothing else is left to be done, and then at once.
+
+A test that waits for a day takes no longer than what happens in that day. Nothing in the loop may be shared with the
+outside: no sockets, no threads, no child processes. What asks for a thread (``asyncio.to_thread``, a plain body) is
+called in the loop, and all that it does takes no time.
+
+**Housekeeping.** A worker and a supervisor do something every tenth of a second for as long as they live, and a day of that
+takes a while. So what they and the server do to look after each other, and only that, may be *passed over*: when nothing
+else is about to happen for a while, the time of day leaps to the next thing that is, as if the machine had slept. The
+steady clock does not count that, so nobody is missed and no session is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import selectors
+import sys
+import time
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from ulid import base32
+
+from tenure.core.errors import ConfigError, TenureError
+from tenure.loops import allow_threads, forbid_threads
+
+_HOUSEKEEPERS = (
+    "tenure.lease",
+    "tenure.nats.",
+    "tenure.supervisor.",
+    "tenure.worker.service",
+    "tenure.worker.puller",
+    "nats.",
+)
+_BETWEEN = ("asyncio.", "contextlib", "tenure.nats.memory.server", __name__)
+"""Modules through which others set their timers."""
+_HAPPENS = ("tenure.nats.memory.schedules", "tenure.nats.memory.stream")
+"""What the server does by itself, and a test may wait for: schedules fire, and what is stored expires."""
+_SETTLE_SECONDS = 1.0
+"""Housekeeping goes on for so long after whatever has happened before it is passed over."""
+_HOPELESS_SECONDS = 120.0
+"""For so long it goes on while nothing at all is to come: what a sweep can find is found by then."""
+
+
+class Stuck(TenureError):
+    """Nothing will ever happen any more, and the test waits for it."""
+
+
+class VirtualClock:
+    """The clocks and the chance of one simulated machine. Ids and chance depend on ``seed`` alone."""
+
+    counts_suspension = False
+
+    def __init__(self, elapsed: Callable[[], float], *, start: float, seed: int) -> None:
+        """``elapsed``: seconds of virtual time so far. ``start``: the time of day at 0 (seconds since the epoch)."""
+        self._elapsed = elapsed
+        self._start = start
+        self._chance = random.Random(seed)
+        self.ahead = 0.0
+        """What is added to the time of day: this machine's is wrong by so much."""
+        self.slept = 0.0
+        """What the steady clock has not counted."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._start + self._elapsed() + self.ahead
+
+    def steady(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return self._elapsed() - self.slept
+
+    def random(self) -> float:
+        """A random number in [0, 1)."""
+        return self._chance.random()
+
+    def new_id(self) -> str:
+        """A new ULID."""
+        return base32.encode(int(self.now() * 1000).to_bytes(6, "big") + self._chance.randbytes(10))
+
+
+class VirtualTime:
+    """Virtual time for the running loop, while it is entered. One at a time.
+
+    ``start``: its time of day at the beginning, seconds since the epoch; default the real one. ``seed``: of its chance.
+    Raises ConfigError in a loop whose time cannot be virtual (uvloop). Whoever enters it is told with ``Stuck`` when it
+    waits for something that never comes.
+    """
+
+    def __init__(self, *, start: float | None = None, seed: int = 0) -> None:
+        self._now = 0.0
+        self._from = 0.0
+        self._last_event = 0.0
+        self._stuck = ""
+        self.clock = VirtualClock(
+            lambda: self._now - self._from, start=time.time() if start is None else start, seed=seed
+        )
+        self.may_pass_over: Callable[[], bool] = lambda: False
+        """Whether the housekeepers have nothing in hand."""
+
+    def __enter__(self) -> Self:
+        self._loop = _running_loop()
+        self._owner = asyncio.current_task()
+        self._selector = _selector_of(self._loop)
+        if isinstance(self._selector, _Jumps):
+            raise ConfigError("the time of this event loop is virtual already")
+        own = isinstance(self._loop, asyncio.BaseEventLoop) and self._selector is not None
+        if not own:
+            kind = f"{type(self._loop).__module__}.{type(self._loop).__qualname__}"
+            raise ConfigError(f"virtual time needs one of asyncio's own event loops, this one is {kind}")
+        self._real = self._loop.time if isinstance(self._loop.time, _Ahead) else _Ahead(self._loop.time)
+        self._now = self._from = self._last_event = self._real()
+        self._loop.time = lambda: self._now
+        self._loop.call_at = self._call_at
+        self._loop.run_in_executor = partial(call_in_loop, self._loop)
+        self._loop._selector = _Jumps(self._selector, self)  # noqa: SLF001  (a loop has no other place for it)
+        forbid_threads(self._loop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        """The loop's real time again, which goes on from where virtual time has come to."""
+        self._real.seconds += max(0.0, self._now - self._real())
+        self._loop.time = self._real
+        self._loop._selector = self._selector  # noqa: SLF001  (a loop has no other place for it)
+        del self._loop.call_at, self._loop.run_in_executor
+        allow_threads(self._loop)
+        if self._stuck and kind is not None and issubclass(kind, asyncio.CancelledError) and self._owner is not None:
+            self._owner.uncancel()
+            raise Stuck(self._stuck) from error
+
+    # -- in place of the loop's own ----------------------------------------------------------------------------------
+
+    def _call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        made = _Housekeeping if _asked_by_housekeeper() else asyncio.TimerHandle
+        timer = made(when, callback, args, self._loop, context)
+        heapq.heappush(self._loop._scheduled, timer)  # noqa: SLF001  (as the loop's own does)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (as the loop's own does)
+        return timer
+
+    # -- jumps -------------------------------------------------------------------------------------------------------
+
+    def pass_on(self) -> None:
+        """Nothing is left to be done at this moment: the next one in which something is."""
+        timers: list[asyncio.TimerHandle] = self._loop._scheduled  # noqa: SLF001  (the loop's own heap)
+        soonest = timers[0] if timers else None
+        if soonest is None:
+            self._give_up()
+            return
+        if not isinstance(soonest, _Housekeeping) or not self.may_pass_over():
+            self._last_event = self._now = max(self._now, soonest.when())
+            return
+        awake = soonest.when() - self._last_event
+        if awake > _SETTLE_SECONDS:
+            coming = [
+                timer.when() for timer in timers if not isinstance(timer, _Housekeeping) and not timer.cancelled()
+            ]
+            if coming:
+                self._leap(min(coming) - soonest.when(), timers)
+            elif awake > _HOPELESS_SECONDS:
+                self._give_up()
+                return
+        self._now = max(self._now, timers[0].when())
+
+    def _leap(self, seconds: float, timers: list[asyncio.TimerHandle]) -> None:
+        """Let so much time pass that housekeepers do not notice."""
+        if seconds <= 0:
+            return
+        for timer in timers:
+            if isinstance(timer, _Housekeeping):
+                timer._when += seconds  # type: ignore[attr-defined]  # noqa: SLF001  (it has no other way)
+        heapq.heapify(timers)
+        self._now += seconds
+        self._last_event += seconds
+        self.clock.slept += seconds
+
+    def _give_up(self) -> None:
+        waiting = sorted(filter(None, map(_where, asyncio.all_tasks(self._loop))))
+        text = "\n  ".join(["nothing will ever happen any more, and these wait for it:", *waiting])
+        if self._owner is None or self._owner.done() or self._stuck:
+            raise Stuck(text)
+        self._stuck = text
+        self._owner.cancel("nothing will ever happen any more")
+
+
+class _Housekeeping(asyncio.TimerHandle):
+    """A timer that may be passed over."""
+
+    __slots__ = ()
+
+
+class _Ahead:
+    """A loop's real time, so many seconds ahead: time that was virtual never goes back."""
+
+    def __init__(self, real: Callable[[], float]) -> None:
+        self._real = real
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.seconds
+
+
+class _Jumps:
+    """A loop's selector that does not wait."""
+
+    def __init__(self, selector: selectors.BaseSelector, passing: VirtualTime) -> None:
+        self._selector = selector
+        self._passing = passing
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What has come in from outside; if nothing has, and all is done, time jumps."""
+        events = self._selector.select(0)
+        if not events and (timeout is None or timeout > 0):
+            self._passing.pass_on()
+        return events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+
+def call_in_loop(
+    loop: asyncio.AbstractEventLoop, _executor: object, function: Callable[..., Any], *args: Any
+) -> asyncio.Future[Any]:
+    """What ``run_in_executor`` is where there are no threads: a call at the loop's next turn."""
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def call() -> None:
+        if ended.cancelled():
+            return
+        try:
+            ended.set_result(function(*args))
+        except StopIteration as error:  # no future can carry one
+            ended.set_exception(RuntimeError(f"{function!r} raised {error!r}"))
+        except BaseException as error:  # noqa: BLE001  (as an executor does: it is for whoever waits)
+            ended.set_exception(error)
+
+    loop.call_soon(call)
+    return ended
+
+
+def _asked_by_housekeeper() -> bool:
+    """Whether the timer that is being made is set by what only looks after others."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (the interpreter's documented way)
+    while frame is not None:  # up to who called asyncio
+        module: str = frame.f_globals.get("__name__", "")
+        if not module.startswith(_BETWEEN):
+            return module.startswith(_HOUSEKEEPERS) and not module.startswith(_HAPPENS)
+        frame = frame.f_back
+    return False
+
+
+def _running_loop() -> Any:
+    """Any: what is changed of it is not meant to be."""
+    return asyncio.get_running_loop()
+
+
+def _selector_of(loop: Any) -> Any:
+    return getattr(loop, "_selector", None)
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """Where a task of the test or of a body waits: its last line that is not the library's. Empty for the library's own."""
+    place, step = "", _coroutine(task)
+    while (frame := getattr(step, "cr_frame", None)) is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("asyncio.", "contextlib", "tenure.", "nats.")):
+            place = f"{frame.f_code.co_qualname} ({module}, line {frame.f_lineno})"
+        step = getattr(step, "cr_await", None)
+    return place
+
+
+def _coroutine(task: asyncio.Task[Any]) -> Any:
+    return task.get_coro()
