@@ -1,0 +1,270 @@
+"""A whole application in a test: no server, no network, no waiting.
+
+    async with memory(app) as client:
+        run = await client.submit(remind.call("tea"), key="tea", delay=timedelta(days=1))
+        (due,) = await client.scheduled()
+        assert due.actor == "remind"
+        assert await run.result() == "the tea is ready"      # a day later, and at once
+
+Inside, worker and supervisor run as in production, over a server in memory that does what the real one does, and the
+loop's time is virtual: delays, retries, ``every=`` and timeouts pass as soon as nothing else is left to be done. Bodies
+see the loop's time (``asyncio.sleep``, ``asyncio.timeout``), not the machine's (``time.time``). Plain ``def`` bodies and
+``asyncio.to_thread`` are called in the loop and take no time; ``isolation="process"`` has no child process here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+from msgspec import Struct
+
+from tenure.client import Client
+from tenure.clock import using
+from tenure.core.errors import ConfigError
+from tenure.core.records import Phase, State, read_state
+from tenure.isolation import Home
+from tenure.nats.memory import MemoryServer
+from tenure.nats.scan import Header
+from tenure.service import Service
+from tenure.testing.virtual import Stuck, VirtualTime
+
+if TYPE_CHECKING:
+    from tenure.app import App
+    from tenure.supervisor import Supervisor
+    from tenure.worker import Worker
+
+_numbers = itertools.count(1)
+_LOOK_SECONDS = 0.05
+
+
+class Scheduled(Struct, frozen=True, kw_only=True):
+    """A run that waits for its time, for a worker, or for its next attempt.
+
+    ``args``: of the call, by name, as JSON has them. ``due``: when it starts, aware (UTC). ``delay``: seconds from now
+    until then, 0 if it is due. ``attempt``: how many it has had.
+    """
+
+    key: str
+    actor: str
+    args: dict[str, Any]
+    due: datetime
+    delay: float
+    queue: str
+    generation: int
+    attempt: int
+    failures: int
+    run_id: str
+
+
+class MemoryClient(Client):
+    """A client whose application runs, and whose time is virtual. Made by ``memory``."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        workers: int = 1,
+        supervisors: int = 1,
+        concurrency: int = 100,
+        queues: Iterable[str] | None = None,
+        start: datetime | None = None,
+        seed: int = 0,
+    ) -> None:
+        if start is not None and start.tzinfo is None:
+            raise ConfigError(f"start must be an aware datetime, got {start!r}: give it a tzinfo")
+        self.virtual = VirtualTime(start=None if start is None else start.timestamp(), seed=seed)
+        self.server = MemoryServer(f"{app.namespace}-{next(_numbers)}", clock=self.virtual.clock)
+        """The server: ``kill`` and ``start`` it, ``pause`` and ``resume``, or ``disconnect`` a client."""
+        super().__init__(app, self.server.url, {})
+        chosen = None if queues is None else list(queues)
+        self.workers: list[Worker] = [
+            app.worker(self.server.url, queues=chosen, concurrency=concurrency) for _ in range(workers)
+        ]
+        """What runs the bodies."""
+        self.supervisors: list[Supervisor] = [app.supervisor(self.server.url) for _ in range(supervisors)]
+        """What looks after every key."""
+        self._last = contextlib.AsyncExitStack()
+        self._newest_peer = 0
+        self._troubled_until = 0.0
+
+    async def __aenter__(self) -> Self:
+        """Start everything. Raises ConfigError in a loop whose time cannot be virtual."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self.virtual)
+            stack.enter_context(_without_child_processes(self.app))
+            stack.enter_context(self.server)
+            with using(self.virtual.clock):
+                running = [asyncio.create_task(_run(service)) for service in (*self.supervisors, *self.workers)]
+                stack.push_async_callback(_stop, [*self.supervisors, *self.workers], running)
+                await super().__aenter__()
+            stack.push_async_callback(self.close)
+            await _until_ready(self._services, running)
+            self._last = stack.pop_all()
+        self._newest_peer = max(self.server.peers, default=0)
+        self.virtual.may_pass_over = self._is_calm
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Stop everything. Raises what a worker or a supervisor ended with, Stuck if the test waited for ever."""
+        self.virtual.may_pass_over = lambda: False
+        await self._last.__aexit__(*exc)  # type: ignore[arg-type]  # they are what they are in any such method
+
+    @property
+    def _services(self) -> tuple[Worker | Supervisor, ...]:
+        return (*self.supervisors, *self.workers)
+
+    def _is_calm(self) -> bool:
+        """Whether every wake-up that was delivered is in somebody's hands, and no connection was made lately.
+
+        What was handed back comes again by the server's clock, and whoever has lost its server may have left something to
+        be found by sweeps: neither may be passed over.
+        """
+        newest = max(self.server.peers, default=0)
+        if newest != self._newest_peer:
+            self._newest_peer = newest
+            self._troubled_until = self.now() + _TROUBLED_SECONDS
+        if self.now() < self._troubled_until or not self.server.running:
+            return False
+        consumers = self.server.jetstream.streams[self.app.names.work_stream].consumers.values()
+        in_hand = sum(len(worker.lease.in_hand) for worker in self.workers)
+        return sum(len(consumer.pending) for consumer in consumers) == in_hand
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    async def advance(self, seconds: float | timedelta) -> None:
+        """Let so much time pass: whatever falls due in it happens."""
+        await asyncio.sleep(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
+
+    async def until_idle(self) -> None:
+        """Return when nothing is queued, runs or is owed any more. What waits for its time, a retry too, stays so.
+
+        Raises Stuck when there is something to do, but nobody who does it: no worker for its queue, say.
+        """
+        until = self.now() + _PATIENT_SECONDS
+        while busy := await self._busy():
+            if not self.workers or self.now() > until:
+                raise Stuck(f"these are queued or run, and do not end: {', '.join(sorted(busy)[:20])}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _busy(self) -> set[str]:
+        in_hand = {live.key for worker in self.workers for live in worker.table.all()}
+        states = await self._states()
+        return in_hand | {
+            key
+            for key, state in states.items()
+            if (state.phase is Phase.WAITING and state.due <= self.now()) or state.phase in _RUNNING or state.flags
+        }
+
+    # -- what is scheduled -------------------------------------------------------------------------------------------
+
+    async def scheduled(self) -> list[Scheduled]:
+        """Every run that waits - for its time, for a worker, for its next attempt - the soonest first."""
+        now, runs = self.now(), self.stores.runs
+        found = []
+        for key, state in (await self._states()).items():
+            record = (await runs.read(key)).record if state.phase is Phase.WAITING else None
+            if record is None or record.phase is not Phase.WAITING:
+                continue
+            due = record.due or now
+            found.append(
+                Scheduled(
+                    key=key,
+                    actor=record.task.actor,
+                    args=msgspec.json.decode(await self.stores.get_args(record.task, runs.patience())),
+                    due=datetime.fromtimestamp(due, UTC),
+                    delay=max(0.0, due - now),
+                    queue=record.task.queue,
+                    generation=record.generation,
+                    attempt=record.attempt,
+                    failures=record.failures,
+                    run_id=record.run_id,
+                )
+            )
+        return sorted(found, key=lambda run: (run.due, run.key))
+
+    async def _states(self) -> dict[str, State]:
+        found: dict[str, State] = {}
+
+        def on_header(header: Header) -> None:
+            state = read_state(header.state)
+            if state is not None:
+                found[header.key] = state
+
+        await self.stores.runs.scan(on_header)
+        return found
+
+
+_RUNNING = frozenset({Phase.RUNNING, Phase.STOPPING})
+_PATIENT_SECONDS = 86_400.0
+_TROUBLED_SECONDS = 60.0
+
+
+def memory(
+    app: App,
+    *,
+    workers: int = 1,
+    supervisors: int = 1,
+    concurrency: int = 100,
+    queues: Iterable[str] | None = None,
+    start: datetime | None = None,
+    seed: int = 0,
+) -> MemoryClient:
+    """A client of ``app`` for ``async with``: inside, the application runs, in memory and in virtual time.
+
+    ``workers``, ``supervisors``: how many of each run; with ``workers=0`` nothing is run, and what was asked for can be
+    looked at. ``concurrency``, ``queues``: of each worker. ``start``: the time of day at the beginning, aware; default the
+    real one. ``seed``: of jitter and ids.
+
+    Raises ConfigError in a loop that is not asyncio's own (uvloop), Stuck (also from whatever is awaited inside) when the
+    test waits for what never happens.
+    """
+    return MemoryClient(
+        app,
+        workers=workers,
+        supervisors=supervisors,
+        concurrency=concurrency,
+        queues=queues,
+        start=start,
+        seed=seed,
+    )
+
+
+async def _run(service: Service) -> None:
+    async with service:
+        await service.run()
+
+
+async def _until_ready(services: Iterable[Worker | Supervisor], running: list[asyncio.Task[None]]) -> None:
+    while any(service.why_not_ready for service in services):
+        for task in running:
+            if task.done():
+                task.result()  # raises what it ended with
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _stop(services: list[Service], running: list[asyncio.Task[None]]) -> None:
+    for service, task in zip(services, running, strict=True):
+        if not task.done():
+            service.stop()
+    await asyncio.wait(running)
+    for task in running:
+        task.result()
+
+
+@contextlib.contextmanager
+def _without_child_processes(app: App) -> Any:
+    """A child process would go by another time."""
+    homes: dict[str, Home | None] = {name: actor.home for name, actor in app.actors.items()}
+    for actor in app.actors.values():
+        actor.home = None
+    try:
+        yield
+    finally:
+        for name, home in homes.items():
+            app.actors[name].home = home

@@ -1,0 +1,192 @@
+"""``tenure.testing.memory``: whole applications in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from tenure import App, Context, Retry, RunFailed
+from tenure.testing import MemoryClient, Stuck, memory
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def app() -> App:
+    """An app with the settings of production: nothing is scaled down."""
+    return App("rehearsed")
+
+
+@pytest.fixture(autouse=True)
+def takes_no_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < 10
+
+
+async def test_a_run_is_done_at_once(app: App):
+    @app.actor
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with memory(app) as client:
+        assert await (await client.submit(double.call(21))).result() == 42
+
+
+async def test_a_delay_of_thirty_days_passes_and_is_kept_to_the_second(app: App):
+    @app.actor
+    async def remind(ctx: Context, what: str) -> str:
+        return f"{what} at {client.now()}"
+
+    async with memory(app, start=datetime(2030, 1, 1, tzinfo=UTC)) as client:
+        began = client.now()
+        run = await client.submit(remind.call("tea"), key="tea", delay=timedelta(days=30))
+        (due,) = await client.scheduled()
+        assert (due.key, due.actor, due.args) == ("tea", "remind", {"what": "tea"})
+        assert due.delay == pytest.approx(30 * DAY)
+        assert due.due == datetime.fromtimestamp(began + 30 * DAY, UTC)
+        told = await run.result()
+        assert float(told.removeprefix("tea at ")) - began - 30 * DAY == pytest.approx(0.0, abs=0.1)
+        assert not await client.scheduled()
+
+
+async def test_retries_wait_as_long_as_they_say(app: App):
+    starts: list[float] = []
+
+    @app.actor(retry=Retry(max_attempts=4, initial=60.0, factor=10.0, maximum=10_000.0, jitter=0.0))
+    async def fails(ctx: Context) -> None:
+        starts.append(client.now())
+        raise OSError("not today")
+
+    async with memory(app) as client:
+        run = await client.submit(fails.call())
+        with pytest.raises(RunFailed, match="not today"):
+            await run.result()
+    pauses = [after - before for before, after in pairwise(starts)]
+    assert pauses == pytest.approx([60.0, 600.0, 6_000.0], abs=0.1)
+
+
+async def test_a_perpetual_actor_runs_as_often_as_time_passes(app: App):
+    runs: list[float] = []
+
+    @app.actor(every=timedelta(hours=1))
+    async def tick() -> None:
+        runs.append(client.now())
+
+    async with memory(app) as client:
+        await client.submit(tick.call(), key="tick")
+        await client.advance(timedelta(days=2, minutes=1))
+        await client.cancel("tick")
+    assert len(runs) == 49
+
+
+async def test_a_timeout_ends_a_body_when_its_time_is_over(app: App):
+    @app.actor(timeout=3_600.0, retry=None)
+    async def sleeps() -> None:
+        await asyncio.sleep(DAY)  # body:
+
+    async with memory(app) as client:
+        began = client.now()
+        with pytest.raises(RunFailed, match="longer than 3600"):
+            await (await client.submit(sleeps.call())).result()
+        assert client.now() - began == pytest.approx(3_600.0, abs=0.1)
+
+
+async def test_plain_bodies_run_in_the_loop(app: App):
+    @app.actor
+    def plain(number: int) -> int:
+        return number + 1
+
+    async with memory(app) as client:
+        assert await (await client.submit(plain.call(1))).result() == 2
+
+
+async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):
+    @app.actor
+    async def never(number: int) -> None:
+        raise AssertionError("nobody works here")
+
+    async with memory(app, workers=0) as client:
+        await client.submit(never.call(2), key="b", delay=60)
+        await client.submit(never.call(1), key="a")
+        assert [(run.key, run.args["number"]) for run in await client.scheduled()] == [("a", 1), ("b", 2)]
+        with pytest.raises(Stuck, match="a"):
+            await client.until_idle()
+
+
+async def test_until_idle_returns_when_what_is_due_is_done(app: App):
+    done: list[str] = []
+
+    @app.actor
+    async def child(ctx: Context) -> None:
+        await asyncio.sleep(5)  # body:
+        done.append(ctx.key)
+
+    @app.actor
+    async def parent(ctx: Context) -> None:
+        ctx.spawn(child.call(), key="now")
+        ctx.spawn(child.call(), key="later", delay=DAY)
+
+    async with memory(app) as client:
+        await client.submit(parent.call(), key="parent")
+        await client.until_idle()
+        assert done == ["now"]
+        assert [run.key for run in await client.scheduled()] == ["later"]
+
+
+async def test_a_test_that_waits_for_ever_is_told_so(app: App):
+    @app.actor(queue="elsewhere")
+    async def nobodys() -> None: ...
+
+    with pytest.raises(Stuck, match="nothing will ever happen"):
+        async with memory(app, queues=["default"]) as client:
+            await (await client.submit(nobodys.call())).result()
+
+
+async def test_the_same_seed_gives_the_same_runs(app: App):
+    @app.actor
+    async def nothing() -> None: ...
+
+    async def ids() -> list[str]:
+        async with memory(app, start=datetime(2030, 1, 1, tzinfo=UTC), seed=3) as client:
+            return [(await client.submit(nothing.call())).run_id for _ in range(3)]
+
+    assert await ids() == await ids()
+
+
+async def test_a_server_that_is_gone_for_a_while_loses_nothing(app: App):
+    @app.actor
+    async def nap(ctx: Context) -> int:
+        await asyncio.sleep(10)  # body:
+        return ctx.attempt
+
+    async with memory(app, workers=2) as client:
+        run = await client.submit(nap.call())
+        await client.advance(1)
+        client.server.kill()
+        await client.advance(2)
+        client.server.start()
+        assert await run.result() == 1
+
+
+class TestFixture:
+    @pytest.fixture
+    def tenure_app(self) -> App:
+        app = App("fixed")
+
+        @app.actor
+        async def greet(name: str) -> str:
+            return f"hello {name}"
+
+        return app
+
+    async def test_it_runs_the_app_that_a_fixture_names(self, tenure_app: App, tenure_client: MemoryClient):
+        run = await tenure_client.submit(
+            tenure_app.actors["greet"].call("you"), key="greeting", delay=timedelta(days=3)
+        )
+        assert await run.result() == "hello you"
