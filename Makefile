@@ -13,10 +13,12 @@ SECONDS ?= 600
 SEED ?=
 SERVERS ?= 1
 CHAOS_ARGS ?=
+# `make sim SEEDS=10000`; `make sim SEED=4711` runs that one again and shows all of it.
+SEEDS ?= 200
 MUTANTS_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format types chaos mutants bench clean
+.PHONY: venv demo test lint format types chaos sim mutants bench clean
 
 venv: $(STAMP)
 
@@ -44,6 +46,9 @@ types: $(STAMP)
 
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+sim: $(STAMP)
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
 # Take each guard of the protocol away in turn and see that a test notices: `make mutants MUTANTS_ARGS="--only tail"`.
 mutants: $(STAMP)

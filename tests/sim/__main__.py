@@ -1,0 +1,84 @@
+"""Run seeds: ``python -m tests.sim --seeds 10000``; one of them again: ``python -m tests.sim --seed 4711``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.sim.faults import Mixture
+from tests.sim.mutants import MUTANTS
+from tests.sim.seeds import Result, run_seeds, with_fixed_hashes
+from tests.sim.world import Size
+
+
+def main() -> int:
+    """The exit code: 1 if anything was found."""
+    with_fixed_hashes()
+    given = argparse.ArgumentParser(description=__doc__)
+    given.add_argument("--seeds", type=int, default=200, help="so many seeds")
+    given.add_argument("--start", type=int, default=1, help="the first of them")
+    given.add_argument("--seed", type=int, help="this one alone, with its whole trace")
+    given.add_argument("--at-once", type=int, default=2, help="processes")
+    given.add_argument("--seconds", type=float, default=Size().seconds, help="virtual seconds in which things go wrong")
+    given.add_argument(
+        "--mutant", default="", choices=["", *MUTANTS], help="without this guard: something must be found"
+    )
+    given.add_argument("--skew", type=float, help="clocks are wrong by up to so many seconds, whatever the seed says")
+    given.add_argument("--stop-at", type=int, default=5, help="end after so many bad seeds")
+    given.add_argument("--minute", action="store_true", help="how long a minute of ten workers and 1,000 keys takes")
+    asked = given.parse_args()
+    size = Size(seconds=asked.seconds, skew=asked.skew)
+    if asked.minute:
+        large = Size(seconds=60.0, workers=10, rate=20.0, keys=(1_000,), concurrency=100)
+        (result,) = run_seeds([asked.seed or 1], large, mixture=Mixture())
+        tell(result)
+        return int(not result.good)
+    if asked.seed is not None:
+        (result,) = run_seeds([asked.seed], size, mutant=asked.mutant, whole_trace=True)
+        print("\n".join(result.trace))
+        tell(result)
+        return int(not result.good)
+    began = time.monotonic()
+    bad: list[Result] = []
+    done = bodies = asks = deaths = 0
+    virtual = 0.0
+    seeds = list(range(asked.start, asked.start + asked.seeds))
+    for result in run_seeds(seeds, size, at_once=asked.at_once, mutant=asked.mutant):
+        done += 1
+        bodies, asks, deaths = bodies + result.bodies, asks + result.asks, deaths + result.deaths
+        virtual += result.virtual_seconds
+        if not result.good:
+            bad.append(result)
+            print("\n".join(result.trace[-200:]))
+            tell(result)
+            if len(bad) >= asked.stop_at:
+                break
+        if done % 100 == 0:
+            print(f"{done} seeds, {len(bad)} bad", file=sys.stderr)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{done} seeds in {minutes:.1f} minutes ({done / minutes:.0f} a minute), {virtual / 3600:.1f} virtual hours:"
+        f" {asks} asks, {bodies} bodies, {deaths} deaths of processes; {len(bad)} bad seeds"
+        f"{': ' + ', '.join(str(result.seed) for result in bad) if bad else ''}"
+    )
+    return int(bool(bad))
+
+
+def tell(result: Result) -> None:
+    """What was found, and how to see it again."""
+    print(f"seed {result.seed}: {result.mixture}")
+    print(
+        f"  {result.virtual_seconds:.0f} virtual seconds in {result.real_seconds:.2f} s, {result.steps} steps,"
+        f" {result.asks} asks, {result.bodies} bodies, {result.deaths} deaths, digest {result.digest:x}"
+    )
+    for failure in result.failures:
+        print(f"  FAILURE {failure}")
+    for violation in result.violations:
+        print(f"  VIOLATION {violation.invariant}: {violation.key}: {violation.what}")
+    if not result.good:
+        print(f"  again: python -m tests.sim --seed {result.seed}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""The nemesis of a simulation: does harm by its mixture for so many seconds, and has put everything right when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from tests.sim.world import Program, World
+
+_DOWN_SECONDS = (0.05, 0.5, 2.0, 6.0)
+_FROZEN_SECONDS = (0.2, 1.0, 3.5, 9.0)
+_JUMPS = (0.4, -0.4, 5.0, -5.0, 3_600.0, -3_600.0)
+_LONGEST_FUSE = 80
+
+
+class Nemesis:
+    """The harm done to one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = random.Random(world.chance.random())
+        self._until = 0.0
+
+    async def run(self) -> None:
+        """Do harm until it is over."""
+        world, mixture = self._world, self._world.mixture
+        self._until = world.loop.time() + world.size.seconds
+        await asyncio.gather(
+            *(
+                self._again_and_again(every, harm)
+                for every, harm in (
+                    (mixture.cut, self._cut),
+                    (mixture.server_kill, self._server_kill),
+                    (mixture.server_pause, self._server_pause),
+                    (mixture.kill, self._kill),
+                    (mixture.freeze, self._freeze),
+                    (mixture.term, self._term),
+                    (mixture.clock_jump, self._jump),
+                )
+                if every
+            ),
+            asyncio.sleep(world.size.seconds),  # paused: so long things go wrong
+        )
+
+    async def _again_and_again(self, every: float, harm: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            pause = self._chance.expovariate(1.0 / every)
+            if self._world.loop.time() + pause >= self._until:
+                return
+            await asyncio.sleep(pause)  # paused: until the next one
+            await harm()
+
+    def _victim(self) -> Program | None:
+        alive = [program for program in self._world.programs.values() if program.process.alive]
+        return self._chance.choice(alive) if alive else None
+
+    async def _cut(self) -> None:
+        peers = list(self._world.server.peers.values())
+        peers = [peer for peer in peers if peer.name != "observer"]
+        if peers:
+            peer = self._chance.choice(peers)
+            self._world.trace.note(f"cut {peer.name}")
+            peer.cut()
+
+    async def _server_kill(self) -> None:
+        server = self._world.server
+        if not server.running:
+            return
+        self._world.trace.note("server killed")
+        server.kill()
+        await asyncio.sleep(self._chance.choice(_DOWN_SECONDS))  # paused: it is down
+        server.start()
+        self._world.trace.note("server started")
+
+    async def _server_pause(self) -> None:
+        server = self._world.server
+        if not server.running:
+            return
+        self._world.trace.note("server paused")
+        server.pause()
+        await asyncio.sleep(self._chance.choice(_FROZEN_SECONDS))  # paused: so is it
+        server.resume()
+        self._world.trace.note("server resumed")
+
+    async def _kill(self) -> None:
+        """Soon, between two of its steps: which two is chance."""
+        program = self._victim()
+        if program is not None:
+            program.process.fuse = self._chance.randrange(1, _LONGEST_FUSE)
+
+    async def _freeze(self) -> None:
+        program = self._victim()
+        if program is None:
+            return
+        process = program.process
+        self._world.trace.note(f"{program.name} frozen")
+        process.freeze()
+        await asyncio.sleep(self._chance.choice(_FROZEN_SECONDS))  # paused: so is it
+        process.thaw()
+        self._world.trace.note(f"{program.name} thawed")
+
+    async def _term(self) -> None:
+        program = self._victim()
+        if program is not None and program.role != "producer" and not program.stopping:
+            self._world.trace.note(f"{program.name} told to stop")
+            self._world.stop(program)
+
+    async def _jump(self) -> None:
+        program = self._victim()
+        if program is not None:
+            seconds = self._chance.choice(_JUMPS)
+            self._world.trace.note(f"{program.name}'s time of day jumps by {seconds} s")
+            program.clock.ahead += seconds

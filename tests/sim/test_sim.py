@@ -1,0 +1,50 @@
+"""The simulation itself: a short run of it, that it is the same each time, and that it finds what it is there to find.
+
+`make sim SEEDS=10000` is the long run. Each is a command of its own, as people start it: a world takes an interpreter over.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def simulate(*arguments: str) -> tuple[int, str]:
+    """The exit code, and what was printed."""
+    command = [sys.executable, "-m", "tests.sim", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_thirty_seeds_find_nothing():
+    code, told = simulate("--seeds", "30")
+    assert code == 0, told
+
+
+def test_a_seed_gives_the_same_run_each_time():
+    runs = [simulate("--seed", "7")[1] for _ in range(2)]
+    assert len(runs[0].splitlines()) > 200
+    digests = [re.findall(r"digest (\S+)", run) for run in runs]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "found"),
+    [
+        ("no-tail-check", "one outcome"),
+        ("blind-writes", "one outcome"),
+        ("everybody-is-dead", "no two bodies"),
+        ("no-table", "no two bodies"),
+    ],
+)
+def test_without_a_guard_something_is_found(mutant: str, found: str):
+    code, told = simulate("--seeds", "20", "--stop-at", "1", "--mutant", mutant)
+    assert code == 1, told
+    assert f"VIOLATION {found}" in told
+    assert re.search(r"again: python -m tests.sim --seed \d+", told)
