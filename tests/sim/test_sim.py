@@ -23,15 +23,16 @@ def simulate(*arguments: str) -> tuple[int, str]:
 
 
 def test_thirty_seeds_find_nothing():
-    code, told = simulate("--seeds", "30")
+    code, told = simulate("--seeds", "30", "--seconds", "5")
     assert code == 0, told
 
 
 def test_a_seed_gives_the_same_run_each_time():
-    runs = [simulate("--seed", "7")[1] for _ in range(2)]
-    assert len(runs[0].splitlines()) > 200
-    digests = [re.findall(r"digest (\S+)", run) for run in runs]
-    assert digests[0] == digests[1]
+    first, second = (simulate("--seed", "3")[1].splitlines() for _ in range(2))
+    assert len(first) > 200
+    assert [line for line in first if "virtual seconds in" not in line] == [
+        line for line in second if "virtual seconds in" not in line
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tenure.clock import SYSTEM, AlignedClock, SystemClock
+from tenure.clock import SYSTEM, AlignedClock, SystemClock, here, using
 
 
 class Told(SystemClock):
@@ -73,3 +75,17 @@ def test_everything_else_is_the_machine_s() -> None:
     assert clock.steady() == pytest.approx(SYSTEM.steady(), abs=1)
     assert 0 <= clock.random() < 1
     assert len(clock.new_id()) == 26
+
+
+async def test_a_task_has_the_clock_of_the_place_where_it_was_made() -> None:
+    async def clock() -> object:
+        return here()
+
+    mine = Told(5.0)
+    assert here() is SYSTEM
+    with using(mine):
+        made_inside = asyncio.create_task(clock())
+        assert here() is mine
+    assert here() is SYSTEM
+    assert await made_inside is mine
+    assert await asyncio.create_task(clock()) is SYSTEM
