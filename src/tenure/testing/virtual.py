@@ -39,8 +39,8 @@ _HOUSEKEEPERS = (
 )
 _BETWEEN = ("asyncio.", "contextlib", "tenure.nats.memory.server", __name__)
 """Modules through which others set their timers."""
-_HAPPENS = ("tenure.nats.memory.schedules", "tenure.nats.memory.stream")
-"""What the server does by itself, and a test may wait for: schedules fire, and what is stored expires."""
+_HAPPENS = ("tenure.nats.memory.schedules", "tenure.nats.memory.stream", "tenure.nats.patience")
+"""What a test may wait for all the same: schedules fire, what is stored expires, what has failed is tried again."""
 _SETTLE_SECONDS = 1.0
 """Housekeeping goes on for so long after whatever has happened before it is passed over."""
 _HOPELESS_SECONDS = 120.0
@@ -61,14 +61,12 @@ class VirtualClock:
         self._elapsed = elapsed
         self._start = start
         self._chance = random.Random(seed)
-        self.ahead = 0.0
-        """What is added to the time of day: this machine's is wrong by so much."""
         self.slept = 0.0
         """What the steady clock has not counted."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        return self._start + self._elapsed() + self.ahead
+        return self._start + self._elapsed()
 
     def steady(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -96,9 +94,7 @@ class VirtualTime:
         self._from = 0.0
         self._last_event = 0.0
         self._stuck = ""
-        self.clock = VirtualClock(
-            lambda: self._now - self._from, start=time.time() if start is None else start, seed=seed
-        )
+        self.clock = VirtualClock(self._elapsed, start=time.time() if start is None else start, seed=seed)
         self.may_pass_over: Callable[[], bool] = lambda: False
         """Whether the housekeepers have nothing in hand."""
 
@@ -133,6 +129,10 @@ class VirtualTime:
         if self._stuck and kind is not None and issubclass(kind, asyncio.CancelledError) and self._owner is not None:
             self._owner.uncancel()
             raise Stuck(self._stuck) from error
+
+    def _elapsed(self) -> float:
+        """To the microsecond: what the loop's time began with, another one each time, must leave no trace."""
+        return round(self._now - self._from, 6)
 
     # -- in place of the loop's own ----------------------------------------------------------------------------------
 
