@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from tenure.nats.memory import PROMPT, Link
 
+_CAS = "$KV."
+"""A write with a revision arrives twice only around a reconnect, where nats-py itself sends it again: no server doubles it."""
+
 
 class Mixture(Struct, frozen=True, kw_only=True):
     """Chances of one message (0 to 1), and mean seconds between two faults of a kind (0: never)."""
@@ -74,14 +77,17 @@ class FaultyLink(Link):
 
     def up(self, subject: str, payload: bytes) -> Sequence[float]:
         """What the client has sent."""
-        return self._fate(">", subject, payload, self._mixture.lost)
+        return self._fate(
+            ">", subject, payload, self._mixture.lost, self._mixture.doubled * (not subject.startswith(_CAS))
+        )
 
     def down(self, subject: str, payload: bytes) -> Sequence[float]:
         """What the server has sent; answers have a chance of their own to get lost."""
         answer = subject.startswith("_INBOX")
-        return self._fate("<", subject, payload, self._mixture.answer_lost if answer else self._mixture.lost)
+        lost = self._mixture.answer_lost if answer else self._mixture.lost
+        return self._fate("<", subject, payload, lost, self._mixture.doubled)
 
-    def _fate(self, way: str, subject: str, payload: bytes, lost: float) -> Sequence[float]:
+    def _fate(self, way: str, subject: str, payload: bytes, lost: float, doubled: float) -> Sequence[float]:
         if not self._on():
             return PROMPT
         mixture, chance = self._mixture, self._chance
@@ -90,10 +96,10 @@ class FaultyLink(Link):
             self._told(f"lost {self._client} {way} {subject} {payload[:60]!r}")
             return ()
         dice -= lost
-        if dice < mixture.doubled:
+        if dice < doubled:
             self._told(f"doubled {self._client} {way} {subject}")
             return (0.0, mixture.latest * chance.random())
-        dice -= mixture.doubled
+        dice -= doubled
         if dice < mixture.late:
             return (mixture.latest * chance.random() ** 3,)
         return PROMPT
