@@ -197,6 +197,11 @@ class _Codec:
         return {name: getattr(filled, name) for name in self._names}
 
 
+def module_of(function: Callable[..., Any]) -> str:
+    """The module that a function is defined in, as records and their headers name it."""
+    return str(getattr(function, "__module__", "")).replace(" ", "_")
+
+
 def check_autostart(actor: Actor[..., ..., Any, Any]) -> None:
     """ConfigError for an actor that nobody can start without saying more."""
     try:

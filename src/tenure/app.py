@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace as with_changes
 
-from tenure.actors import Actor, check_autostart, check_function
+from tenure.actors import Actor, check_autostart, check_function, module_of
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context
@@ -149,18 +149,12 @@ class App:
         scope = _caller_scope()
 
         def register(function: Callable[..., Any]) -> Actor[..., ..., Any, Any]:
-            check_function(function)
-            chosen = check_name("actor", getattr(function, "__name__", "") if name is None else name)
-            if chosen in self.actors:
-                msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
-                raise ConfigError(msg)
+            chosen = self._new_name(function, name)
             policy = make_policy(
                 chosen, retry=retry, timeout=timeout, grace=grace, overlap=overlap, result_ttl=result_ttl
             )
-            home = getattr(function, "__module__", "") if autostart else ""
-            policy = with_schedule(
-                chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up, autostart=home.replace(" ", "_")
-            )
+            home = module_of(function) if autostart else ""
+            policy = with_schedule(chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up, autostart=home)
             hooks = make_hooks(
                 chosen, self.namespace, on_success=on_success, on_failure=on_failure, on_cancel=on_cancel
             )
@@ -175,6 +169,14 @@ class App:
             return made
 
         return register if function is None else register(function)
+
+    def _new_name(self, function: Callable[..., Any], name: str | None) -> str:
+        check_function(function)
+        chosen = check_name("actor", getattr(function, "__name__", "") if name is None else name)
+        if chosen in self.actors:
+            msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
+            raise ConfigError(msg)
+        return chosen
 
     def connect(self, url: str | None = None, **options: Any) -> Client:
         """A client, to be used as ``async with app.connect() as client``.

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tenure.actors import Actor
+from tenure.actors import Actor, module_of
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.records import TERMINAL, State
@@ -29,7 +29,7 @@ class Schedules:
         self._stores = stores
         self._metrics = metrics
         self._actors = {name: actor for name, actor in actors.items() if actor.task.policy.autostart}
-        self._modules = {actor.function.__module__.replace(" ", "_") for actor in actors.values()}
+        self._modules = {module_of(actor.function) for actor in actors.values()}
         self._deployed = stores.clock.now()
         self._gone: set[str] = set()
 

@@ -15,18 +15,15 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Why
-from tenure.core.records import MAX_PREVIOUS, Phase
+from tenure.core.records import Phase
 from tenure.core.transitions import NEXT, Next, transition
 from tests.unit.core.histories import (
-    CANCEL,
     KEY,
     NOW,
-    RUN,
     S1,
     S2,
     SEEN,
     At,
-    Step,
     ask,
     claim,
     evict,
@@ -38,121 +35,14 @@ from tests.unit.core.histories import (
     play,
     shown,
     snooze,
-    spawned,
     submit,
     succeed,
     supersede,
     task,
 )
+from tests.unit.core.known import DROP, ENDS, HISTORIES, PHASES
 
 W, R, S, OK, F, C = Phase
-DROP = frozenset({"o1"})
-
-PAR = (*RUN, supersede(overlap="parallel"))  # s1 may still run r1, untold, beside r2
-TOLD = (*PAR, CANCEL)
-NEWER = holder("s2", "r2")
-CHAIN = (*RUN, succeed(S1, then=c.Successor(due=0.0)))  # s1 ended r1; r1+ follows
-NEXT_RUN = holder("s2", "r1+")
-TAKEN = (*RUN, claim("s2", closed="s1"))  # s1 runs on, fenced by attempt 2
-EVICTED = (submit(timeout=5.0), claim(), 15.0, evict(S1))
-OUTBOX = (*RUN, succeed(S1, outbox=(spawned(),), then=c.Successor(due=0.0)))
-FED = (submit(seen=SEEN),)
-CROWD = tuple(
-    step for n in range(MAX_PREVIOUS) for step in (supersede(f"p{n}", overlap="parallel"), claim("s1", f"p{n}"))
-)
-
-
-# As many older bodies as a record may hold; one more by eviction, which is not yet void for a clock that is behind.
-FULL = (*CROWD, supersede("last", overlap="parallel", timeout=5.0), claim("s1", "last"))
-OVERFULL = (*FULL, 15.0, evict(holder("s1", "last")))
-UNCOUNTED = (
-    *CROWD,
-    supersede("last", overlap="parallel", timeout=5.0, max_attempts=1),
-    claim("s1", "last"),
-    c.Cancel(run_id="p0"),
-    15.0,
-    evict(holder("s1", "last")),
-)
-LATER = (*OVERFULL, 10.0, claim("s2", "last"))
-LAST = holder("s2", "last", 2)
-
-HISTORIES: dict[str, tuple[Step, ...]] = {
-    "nothing": (),
-    "waiting": (submit(),),
-    "to count: waiting": (submit(), supersede()),
-    "to count: failed": UNCOUNTED,
-    "to count: cancelled": (submit(), CANCEL),
-    "scheduled": (submit(due=NOW + 60),),
-    "running": RUN,
-    "running, one attempt": (submit(max_attempts=1), claim()),
-    "running, perpetual, one attempt": (submit(max_attempts=1, every=60.0), claim()),
-    "running with a timeout": (submit(timeout=5.0), claim()),
-    "running beyond its timeout": (submit(timeout=5.0), claim(), 15.0),
-    "running beyond its timeout, one attempt": (submit(timeout=5.0, max_attempts=1), claim(), 15.0),
-    "stopping": (*RUN, CANCEL),
-    "stopping beyond its grace": (*RUN, CANCEL, 10.0),
-    "succeeded": (*RUN, succeed(S1)),
-    "failed": (*RUN, fail(S1, final=True)),
-    "failed, its letter kept": (*RUN, fail(S1, final=True), c.ClearOutbox(ids=frozenset({"r1.dead"}))),
-    "cancelled": (*RUN, CANCEL, succeed(S1)),
-    "cancelled by others": (*RUN, CANCEL, 10.0, evict(S1)),
-    "failed by others": (submit(timeout=5.0, max_attempts=1), claim(), 15.0, evict(S1)),
-    "retried": (*RUN, fail(S1)),
-    "evicted": EVICTED,
-    "evicted, entry expired": (*EVICTED, expire()),
-    "replaced, stop": (*RUN, supersede()),
-    "told: waiting": TOLD,
-    "told: running": (*TOLD, claim("s2", "r2")),
-    "told: stopping": (*TOLD, claim("s2", "r2"), c.Cancel(run_id="r2")),
-    "told: succeeded": (*TOLD, claim("s2", "r2"), succeed(NEWER)),
-    "told: failed": (*TOLD, claim("s2", "r2"), fail(NEWER, final=True)),
-    "told: cancelled": (*TOLD, c.Cancel(run_id="r2")),
-    "parallel: waiting": PAR,
-    "parallel: running": (*PAR, claim("s2", "r2")),
-    "parallel: stopping": (*PAR, claim("s2", "r2"), c.Cancel(run_id="r2")),
-    "parallel: succeeded": (*PAR, claim("s2", "r2"), succeed(NEWER)),
-    "parallel: failed": (*PAR, claim("s2", "r2"), fail(NEWER, final=True)),
-    "parallel: cancelled": (*PAR, c.Cancel(run_id="r2")),
-    "chain: waiting": CHAIN,
-    "chain: running": (*CHAIN, claim("s2", "r1+")),
-    "chain: stopping": (*CHAIN, claim("s2", "r1+"), c.Cancel(run_id="r1+")),
-    "taken over: waiting": (*TAKEN, fail(S2)),
-    "taken over: running": TAKEN,
-    "taken over: stopping": (*TAKEN, CANCEL),
-    "taken over: succeeded": (*TAKEN, succeed(S2)),
-    "taken over: failed": (*TAKEN, fail(S2, final=True)),
-    "taken over: cancelled": (*TAKEN, CANCEL, succeed(S2)),
-    "outbox: waiting": OUTBOX,
-    "outbox: running": (*OUTBOX, claim("s2", "r1+")),
-    "outbox: stopping": (*OUTBOX, claim("s2", "r1+"), c.Cancel(run_id="r1+")),
-    "outbox: succeeded": (*OUTBOX, claim("s2", "r1+"), succeed(NEXT_RUN)),
-    "outbox: failed": (*OUTBOX, claim("s2", "r1+"), fail(NEXT_RUN, final=True)),
-    "outbox: cancelled": (*OUTBOX, c.Cancel(run_id="r1+")),
-    "fed: waiting": FED,
-    "fed: running": (*FED, claim()),
-    "fed: stopping": (*FED, claim(), CANCEL),
-    "fed: succeeded": (*FED, claim(), succeed(S1)),
-    "fed: failed": (*FED, claim(), fail(S1, final=True)),
-    "fed: cancelled": (*FED, CANCEL),
-    "full: waiting": (*OVERFULL, -1.0),
-    "full: running": FULL,
-    "full: stopping": (*FULL, c.Cancel(run_id="last")),
-    "full: succeeded": (*LATER, succeed(LAST), -11.0),
-    "full: failed": (*LATER, fail(LAST, final=True), -11.0),
-    "full: cancelled": (*OVERFULL, c.Cancel(run_id="last"), -1.0),
-}
-ONCE = supersede()  # over a kept key, by hand: a run that has no successor
-KEPT: dict[str, tuple[Step, ...]] = {
-    "kept: waiting": (keep(),),
-    "kept: running": (keep(), claim()),
-    "kept: stopping": (keep(), claim(), CANCEL),
-    "kept by others: cancelled": (keep(deployed=5.0), CANCEL),
-    "kept by others: succeeded": (keep(deployed=5.0), ONCE, claim("s2", "r2"), succeed(NEWER)),
-    "kept by others: failed": (keep(deployed=5.0), ONCE, claim("s2", "r2"), fail(NEWER, final=True)),
-}
-HISTORIES |= KEPT
-ENDS = ("succeeded", "failed", "cancelled")
-PHASES = ("waiting", "running", "stopping", *ENDS)
 
 
 class Row(NamedTuple):
