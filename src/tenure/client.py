@@ -237,7 +237,7 @@ class Client:
             await effects
         except StillOwed as error:  # what an older run of the key owes to others is not this caller's affair
             _log.warning("outbox.unpaid", key=key, run_id=run_id, error=str(error))
-        except Unavailable as error:
+        except (Unavailable, OutcomeUnknown) as error:  # the latter of a record that this one has to do with
             msg = f"what was asked of {key!r} is stored, but takes effect late: {error}"
             raise OutcomeUnknown(msg, key=key, run_id=run_id) from error
 

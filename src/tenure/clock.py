@@ -21,8 +21,6 @@ from tenure.telemetry import get_logger
 _log = get_logger("tenure.clock")
 _SAME_SECONDS = 0.25
 """Clocks that differ by less are the same: machines that keep time at all are closer, and correcting would only add noise."""
-_SLOW_SECONDS = 0.2
-"""An answer that took longer says too little about the time."""
 
 
 class Clock(Protocol):
@@ -84,6 +82,8 @@ class AlignedClock:
         self._base = base
         self._follow = base.steady if base.counts_suspension else base.now
         self._ahead = base.now() - self._follow()
+        self.aligned = False
+        """Whether it was compared with the server's at all."""
         self.counts_suspension = base.counts_suspension
         self.steady = base.steady
         self.random = base.random
@@ -101,16 +101,15 @@ class AlignedClock:
     def align(self, server: float, sent: float) -> None:
         """``server``: its time in an answer that has come just now, to a request sent at ``sent`` (steady clock).
 
-        What the way of the answer may account for is no difference.
+        What the way of the answer may account for is no difference; a slow one still tells what is wrong by more.
         """
         way = self.steady() - sent
-        right = server + way / 2
+        self.aligned = True
+        right, unsure = server + way / 2, max(_SAME_SECONDS, way / 2)
         differs = right - self.now()
-        if way > _SLOW_SECONDS or abs(differs) < _SAME_SECONDS:
+        if abs(differs) < unsure:
             return
-        if (
-            abs(right - self._base.now()) < _SAME_SECONDS
-        ):  # it has been set right: it is better than what we can measure
+        if abs(right - self._base.now()) < unsure:  # it has been set right: it is better than what we can measure
             right = self._base.now()
         _log.warning("clock.differs", seconds=round(differs, 3))
         self._ahead = right - self._follow()

@@ -56,11 +56,23 @@ class Stores:
         clock = here()
         try:
             stores = cls(conn, names, AlignedClock(clock), await ensure(conn, names, clock, config))
-            await stores.presence.look()  # and at the server's clock
+            await stores.know_the_time()
         except BaseException:
             await conn.close()
             raise
         return stores
+
+    async def know_the_time(self) -> None:
+        """Look at the streams, and so at the server's clock, until it has told the time. Raises Unavailable.
+
+        Nobody may go by a clock that may be hours off because one answer was lost.
+        """
+        patience = Patience(self.clock, self.config.connect_timeout_seconds)
+        await self.presence.look()
+        while not self.clock.aligned:
+            if not await patience.pause():
+                raise Unavailable("the server does not tell the time")
+            await self.presence.look()
 
     @property
     def session_ttl(self) -> float:

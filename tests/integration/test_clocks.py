@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,7 @@ from tenure.clock import SystemClock
 from tenure.core.records import encode
 from tests.conftest import Workers
 from tests.processes import Site
+from tests.proxy import Proxy, Publish
 from tests.support import FAST, wait_until
 
 HOUR = 3_600.0
@@ -40,6 +42,32 @@ async def test_a_client_whose_clock_is_wrong_asks_for_the_right_due_time(
         await client.submit(site.app.actors["quick"].call(), key="k", delay=1)
         started = await site.wait_for("started", "k")
         assert 0.9 < started.at - submitted < 5
+
+
+async def test_a_client_whose_clock_is_wrong_does_not_start_before_it_knows_the_time(
+    site: Site, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one answer that tells it gets lost, while everything else is answered: it asks again."""
+    looks = f"$JS.API.STREAM.INFO.{site.app.names.runs_stream}"
+    number = 0
+
+    def is_number(wanted: int) -> Callable[[Publish], bool]:
+        def matches(publish: Publish) -> bool:
+            nonlocal number
+            number += publish.subject == looks
+            return publish.subject == looks and number == wanted
+
+        return matches
+
+    counting = proxy.lose_answer(is_number(0))  # it loses nothing
+    async with site.app.connect(proxy.url):
+        counting.clear()
+    last, number = number, 0
+    lost = proxy.lose_answer(is_number(last))
+    monkeypatch.setattr(SystemClock, "now", staticmethod(lambda: time.time() + HOUR))
+    async with site.app.connect(proxy.url) as client:
+        assert lost.done.is_set()
+        assert abs(client.now() - time.time()) < 1.0
 
 
 async def test_a_supervisor_whose_clock_is_ahead_ends_no_body_within_its_grace(site: Site, client: Client) -> None:

@@ -57,9 +57,8 @@ async def test_a_loop_of_the_worker_that_fails_ends_the_worker(
 ):
     async with workers.run(app) as running:
         Once(monkeypatch, owner, loop)
-        with pytest.raises(BaseExceptionGroup) as caught:
+        with pytest.raises(Broken):
             await running.ended()
-        assert caught.group_contains(Broken)
         assert running.worker.why_not_ready
 
 

@@ -239,6 +239,19 @@ async def test_leaving_the_worker_drains_what_still_runs(app: App, client: Clien
     assert release is not None
 
 
+async def test_an_answer_that_is_lost_while_the_lanes_are_opened_ends_no_worker(
+    app: App, proxy: Proxy, behind: Workers, client: Client
+) -> None:
+    @app.actor
+    async def work() -> str:
+        return "ran"
+
+    lost = proxy.lose_answer(lambda p: ".CONSUMER.DURABLE.CREATE." in p.subject)
+    async with behind.run(app):
+        assert lost.done.is_set()
+        assert await (await client.submit(work.call(), key="k")).result(5) == "ran"
+
+
 async def test_opening_a_worker_that_is_given_up_leaves_nothing_behind(app: App, client: Client, proxy: Proxy) -> None:
     """The caller's timeout strikes while the lease's thread connects.
 

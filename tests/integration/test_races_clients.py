@@ -163,6 +163,28 @@ async def test_a_submit_that_was_stored_never_says_that_nothing_happened(
             await client.submit(work.call(), key="k")
 
 
+async def test_an_unknown_fate_is_told_of_what_the_caller_asked_for(app: App, proxy: Proxy) -> None:
+    """The cancel is stored; of the hook that it owes no write is answered. That is nothing about another key to its caller."""
+
+    @app.actor
+    async def told() -> None: ...
+
+    @app.actor(on_cancel=told)
+    async def work() -> None: ...
+
+    async with app.connect(proxy.url) as client:
+        run = await client.submit(work.call(), key="k", delay=60)
+        hook = proxy.lose_answer(
+            lambda p: p.subject.startswith(app.names.runs_prefix) and p.subject != app.names.record("k"), 1_000
+        )
+        with pytest.raises(OutcomeUnknown, match="what was asked of 'k' is stored") as caught:
+            await client.cancel("k")
+        assert hook.done.is_set()
+        assert (caught.value.key, caught.value.run_id) == ("k", run.run_id)
+        hook.clear()
+        assert (await client.cancel("k")).outcome == "finished"
+
+
 async def test_whoever_waits_hears_that_the_client_is_closed(app: App, client: Client, workers: Workers) -> None:
     """``result()`` without a timeout in one task, ``close`` in another: it must end, with an error."""
 

@@ -37,11 +37,20 @@ def test_a_wrong_clock_is_corrected_by_the_server_s_time_and_half_the_way(wrong:
     assert clock.offset == pytest.approx(-wrong)
 
 
-@pytest.mark.parametrize(("server", "sent"), [(1_000.2, 50.0), (999.8, 50.0), (900.0, 49.0)])
-def test_a_small_difference_or_a_slow_answer_changes_nothing(server: float, sent: float) -> None:
+@pytest.mark.parametrize(("server", "sent"), [(1_000.2, 50.0), (999.8, 50.0), (999.0, 48.2), (999.9, 48.2)])
+def test_a_small_difference_or_what_a_slow_answer_accounts_for_changes_nothing(server: float, sent: float) -> None:
     clock = AlignedClock(Told(1_000.0))
+    assert not clock.aligned
     clock.align(server, sent)
     assert (clock.offset, clock.now()) == (0.0, 1_000.0)
+    assert clock.aligned
+
+
+def test_a_slow_answer_still_tells_that_a_clock_is_wrong_by_hours() -> None:
+    """The server was busy when the process started: 3 s for an answer, and nothing else to go by for four seconds, or ever."""
+    clock = AlignedClock(Told(4_600.0))
+    clock.align(1_000.0, sent=47.0)
+    assert clock.now() == pytest.approx(1_001.5)
 
 
 @pytest.mark.parametrize("by", [-3_600.0, 3_600.0])

@@ -14,6 +14,7 @@ from typing import Any
 from tenure.core.errors import Unavailable
 from tenure.core.subjects import PRIORITIES
 from tenure.nats.lane import Lane
+from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.worker.handover import Desk
@@ -63,11 +64,23 @@ class Puller:
                     on_delivery=self._received,
                     on_crash=self._on_crash,
                 )
-                await lane.open()
+                await self._open(lane)
                 self._lanes.append(lane)
         await self._desk.open(self._take)
         self.pulling = not stopping.is_set()
         await self._refill()
+
+    async def _open(self, lane: Lane) -> None:
+        """An answer that gets lost while it starts is no reason to end a worker."""
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        while True:
+            try:
+                await lane.open()
+            except Unavailable:
+                if not await patience.pause():
+                    raise
+            else:
+                return
 
     async def close(self) -> None:
         """Close every lane; what was under way is handed back before this returns."""

@@ -152,6 +152,8 @@ class Worker(Service):
                         await self._renew_session()
                 for loop in loops:
                     loop.cancel()
+        except ExceptionGroup as failed:  # one is enough to end it
+            raise failed.exceptions[0] from None
         finally:
             await self._drain()
             self._stopping.clear()
