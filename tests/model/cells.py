@@ -1,0 +1,161 @@
+"""What a key's entry in the bucket may be, as small numbers, and what the shipped core decides on it, remembered.
+
+A cell stands for both a record and its revision: a compare-and-swap succeeds exactly if the cell is still the one that was
+read. The same record stored twice is one cell; what is decided on it is the same, so nothing is lost by that. Times that no
+decision looks at (when something was queued, ended or cancelled) and texts of failures are left out: they only multiply states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core import transitions
+from tenure.core.errors import IllegalTransition
+from tenure.core.outcomes import Apply, Did, Effect, Refused, Signal, Wake, effects_of
+from tenure.core.records import NULL, Count, Entry, Failure, Holder, Record, decode, encode
+
+NOTHING = 0
+"""The cell of a key that never was: a create expects it."""
+NOW, TICK = 1_000_000.0, 10.0
+BOOM = Failure(type="Boom", message="")
+
+
+class Broken(Exception):
+    """An invariant does not hold: ``number`` of DESIGN.md section 6, or 0 for a defect that has none."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"invariant {number}: {text}")
+        self.number = number
+        self.text = text
+
+
+class Made(NamedTuple):
+    """A decision of the core: ``cell`` is to be stored."""
+
+    cell: int
+    did: Did
+    kind: str
+    by: Holder | None
+    effects: tuple[Any, ...]
+    counts: tuple[Count, ...]
+    entry: str
+
+
+class Cells:
+    """Every cell, command and decision of one exploration."""
+
+    def __init__(self) -> None:
+        self.records: list[Record | None] = [None]
+        self.effects: list[tuple[Any, ...]] = [()]
+        self.made: list[Made] = []
+        self.commands: list[c.Command] = []
+        self._cell_of: dict[bytes | int, int] = {}
+        self._made_of: dict[Made, int] = {}
+        self._command_of: dict[tuple[str, bytes], int] = {}
+        self._decided: dict[tuple[int, int, int], int | tuple[str, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def of(self, record: Record) -> int:
+        """The cell of a record."""
+        plain = _plain(record)
+        data = encode(plain)
+        cell = self._cell_of.get(data)
+        if cell is None:
+            if decode(data) != plain:
+                raise Broken(0, "a record is not read back as what was stored")
+            cell = self._cell_of[data] = self._add(plain)
+        return cell
+
+    def marker(self, life: int) -> int:
+        """The cell of the delete marker that ended a key's life number ``life``."""
+        cell = self._cell_of.get(life)
+        if cell is None:
+            cell = self._cell_of[life] = self._add(None)
+        return cell
+
+    def _add(self, record: Record | None) -> int:
+        self.records.append(record)
+        self.effects.append(plain_effects(effects_of(record)) if record is not None else ())
+        return len(self.records) - 1
+
+    def command(self, command: c.Command) -> int:
+        """The number of a command."""
+        key = (type(command).__name__, msgspec.json.encode(command, order="deterministic"))
+        number = self._command_of.get(key)
+        if number is None:
+            number = self._command_of[key] = len(self.commands)
+            self.commands.append(command)
+        return number
+
+    def decide(self, cell: int, command: int, tick: int, life: int) -> int | tuple[str, str]:
+        """What the core says: the number of what it made, or ("refused", why)."""
+        key = (cell, command, tick)
+        result = self._decided.get(key)
+        if result is None:
+            result = self._decided[key] = self._ask(cell, command, tick, life)
+        return result
+
+    def _ask(self, cell: int, number: int, tick: int, life: int) -> int | tuple[str, str]:
+        command = self.commands[number]
+        before = self.records[cell]
+        try:
+            result = transitions.transition(before, command, NOW + TICK * tick)
+        except IllegalTransition as error:
+            raise Broken(0, str(error)) from error
+        if isinstance(result, Refused):
+            return "refused", result.why.value
+        seen = command.seen if isinstance(command, c.Submit) else None
+        made = Made(
+            cell=self.marker(life + 1) if result.record is None else self.of(result.record),
+            did=result.did,
+            kind=type(command).__name__,
+            by=getattr(command, "holder", None),
+            effects=plain_effects(result.effects),
+            counts=result.counts,
+            entry=seen.id if seen is not None else "",
+        )
+        if made.cell == cell:
+            raise Broken(0, f"{made.kind} stores what is there already")
+        index = self._made_of.get(made)
+        if index is None:
+            index = self._made_of[made] = len(self.made)
+            self.made.append(made)
+        return index
+
+
+def plain_effects(effects: tuple[Effect, ...]) -> tuple[Any, ...]:
+    """Effects as tuples that can be hashed."""
+    out: list[tuple[Any, ...]] = []
+    for effect in effects:
+        match effect:
+            case Wake():
+                out.append(("wake",))
+            case Signal(holder, reason):
+                out.append(("signal", holder, reason))
+            case Apply(entry):
+                out.append(("apply", entry.id))
+    return tuple(out)
+
+
+def _plain(record: Record) -> Record:
+    last, stop = record.last, record.stop
+    return replace(
+        record,
+        queued_at=0.0,
+        failure=None,
+        last=replace(last, at=0.0, failure=None, result=NULL) if last is not None else None,
+        stop=replace(stop, at=0.0) if stop is not None else None,
+        outbox=tuple(map(_plain_entry, record.outbox)),
+    )
+
+
+def _plain_entry(entry: Entry) -> Entry:
+    if not entry.dead:
+        return entry
+    return replace(entry, dead=tuple(replace(d, at=0.0, queued_at=0.0, failure=BOOM) for d in entry.dead))

@@ -1,0 +1,360 @@
+"""Every move that may come next in a state, and what it makes of it. Faults cost of a budget; all else is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.core import commands as c
+from tenure.core.records import TERMINAL, Phase, Task, read_state, state_of, ttl_of
+from tenure.core.sweeps import deserves_a_look
+from tests.model.books import Books
+from tests.model.cells import NOTHING, NOW, TICK
+from tests.model.workers import CHILD
+from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
+
+KEY = "key"
+Move = tuple[Any, ...]
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What a client asks for, once. ``after``: only when these (by number) were given and answered."""
+
+    what: str
+    run_id: str = ""
+    task: Task | None = None
+    if_live: c.IfLive = "keep"
+    after: tuple[int, ...] = ()
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A bounded configuration.
+
+    ``faults`` may happen in all, of ``kinds``; ``bodies``: how a body may end (told to stop, it may also be halted);
+    ``workers`` live at once, of ``sessions`` in all, each with ``slots``; ``supervisors`` look at once, ``looks`` times.
+    """
+
+    name: str
+    shows: str
+    wishes: tuple[Wish, ...]
+    bodies: tuple[str, ...] = ("returned",)
+    workers: int = 2
+    sessions: int = 3
+    slots: int = 1
+    supervisors: int = 1
+    looks: int = 1
+    faults: int = 1
+    kinds: frozenset[str] = frozenset({"crash"})
+    ticks: int = 0
+    expiries: int = 0
+    drains: int = 0
+    rest_every: int = 1
+
+    def begins(self) -> State:
+        """The first state."""
+        return State(
+            (), (), (), (), (), (), (), (1 << len(self.wishes)) - 1, 0,
+            self.faults, self.looks, self.ticks, self.expiries, self.drains, Books(),
+        )  # fmt: skip
+
+
+class Moves:
+    """The moves of one scenario."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.world = world
+        self.scenario = scenario
+
+    # -- which -------------------------------------------------------------------------------------------------------
+
+    def of(self, state: State) -> Iterator[Move]:
+        """Every move that is possible."""
+        yield from self._asks(state)
+        for number, proc in enumerate(state.procs):
+            if number and proc == state.procs[number - 1]:
+                continue
+            yield from self._steps(state, proc)
+        yield from self._deliveries(state)
+        yield from self._looks(state)
+        yield from self._world(state)
+        if state.faults:
+            yield from self._faults(state)
+
+    def _asks(self, state: State) -> Iterator[Move]:
+        for number, wish in enumerate(self.scenario.wishes):
+            if not state.todo >> number & 1 or any(state.todo >> other & 1 for other in wish.after):
+                continue
+            if any(proc.owner == f"p{other}" for other in wish.after for proc in state.procs):
+                continue
+            yield ("ask", number)
+
+    def _steps(self, state: State, proc: Proc) -> Iterator[Move]:
+        request = self.world.nodes.requests[proc.node]
+        match request[0]:
+            case "body":
+                ended = self.scenario.bodies
+                told = (request[2].session, request[2].run_id, request[2].attempt) in state.signals
+                status = state.sessions[int(proc.owner[1:]) - 1]
+                if told or status in {DRAINING, FROZEN}:
+                    ended = (*ended, "halted")
+                for how in ended:
+                    yield ("step", proc, how)
+            case "put" | "put again":
+                yield from self._puts(state, proc, request)
+            case _:
+                yield ("step", proc, "")
+
+    def _puts(self, state: State, proc: Proc, request: tuple[Any, ...]) -> Iterator[Move]:
+        again = request[0] == "put again"
+        worker = proc.owner.startswith("s")
+        if again and worker and state.sessions[int(proc.owner[1:]) - 1] in CLOSED:
+            yield ("give up", proc)  # not trusted any more
+            return
+        if again and not worker:
+            yield ("give up", proc)
+        yield ("step", proc, "")
+        if not state.faults or "unknown" not in self.scenario.kinds:
+            return
+        yield ("step", proc, "answer lost")
+        _, key, found, made = request
+        current = next((cell for name, cell, _ in state.keys if name == key), NOTHING)
+        if current == found and (key, found, made) not in state.late:
+            yield ("step", proc, "on its way")
+
+    def _deliveries(self, state: State) -> Iterator[Move]:
+        living = [number for number, status in enumerate(state.sessions, 1) if status == OPEN]
+        new = len(state.sessions) + 1
+        workers = sum(status in {OPEN, DRAINING} for status in state.sessions)
+        may_begin = workers < self.scenario.workers and new <= self.scenario.sessions
+        done: set[Any] = set()
+        for wakeup in state.wakeups:
+            if wakeup[3] != NOBODY or wakeup in done:
+                continue
+            done.add(wakeup)
+            for number in living:
+                mine = [proc for proc in state.procs if proc.owner == f"s{number}"]
+                in_table = "table" not in self.world.without and any(proc.run_id == wakeup[1] for proc in mine)
+                if len(mine) < self.scenario.slots and not in_table:
+                    yield ("deliver", wakeup, f"s{number}")
+            if may_begin:
+                yield ("deliver", wakeup, f"s{new}")
+
+    def _looks(self, state: State) -> Iterator[Move]:
+        if not state.looks or sum(proc.owner.startswith("k") for proc in state.procs) >= self.scenario.supervisors:
+            return
+        for key, cell, _ in state.keys:
+            if self.suspicious(state, cell):
+                yield ("look", key)
+
+    def suspicious(self, state: State, cell: int) -> bool:
+        """Whether a sweep makes a keeper look: the shipped ``deserves_a_look`` on the shipped header."""
+        record = self.world.cells.records[cell]
+        header = read_state(state_of(record)) if record is not None else None
+        if header is None or record is None:
+            return False
+        return deserves_a_look(
+            header,
+            age=TICK,
+            now=NOW + TICK * state.tick,
+            holder_closed=bool(header.session) and state.sessions[int(header.session[1:]) - 1] in CLOSED,
+            has_wakeup=any((w[0], w[1]) == (record.key, header.run_id) for w in state.wakeups),
+            has_timer=False,
+        )
+
+    def _world(self, state: State) -> Iterator[Move]:
+        if state.ticks:
+            yield ("tick",)
+        for number, status in enumerate(state.sessions, 1):
+            if status == DEAD:
+                yield ("close", f"s{number}")
+            elif status == DRAINING and not any(proc.owner == f"s{number}" for proc in state.procs):
+                yield ("drained", f"s{number}")
+            elif status == OPEN and state.drains:
+                yield ("drain", f"s{number}")
+        for write in state.late:
+            yield ("late", write)
+        for key, cell, _ in state.keys:
+            record = self.world.cells.records[cell]
+            if state.expiries and record is not None and ttl_of(record) is not None:
+                yield ("expire", key)
+            if key != KEY and record is not None and record.phase is Phase.WAITING:
+                yield ("child", key)
+
+    def _faults(self, state: State) -> Iterator[Move]:
+        kinds = self.scenario.kinds
+        owners = sorted({proc.owner for proc in state.procs})
+        for owner in owners:
+            if owner.startswith("s") and state.sessions[int(owner[1:]) - 1] == OPEN:
+                if "freeze" in kinds:
+                    yield ("freeze", owner)
+                if "fumble" in kinds:
+                    for proc in state.procs:
+                        if proc.owner == owner:
+                            yield ("fumble", proc)
+            if "crash" in kinds:
+                yield ("crash", owner)
+        for number, wakeup in enumerate(state.wakeups):
+            if number and wakeup == state.wakeups[number - 1]:
+                continue
+            if "lose" in kinds:
+                yield ("lose", wakeup)
+            if "again" in kinds and wakeup[3] != NOBODY:
+                yield ("again", wakeup)
+            if "double" in kinds and wakeup[3] == NOBODY:
+                yield ("double", wakeup)
+
+    # -- what comes of it --------------------------------------------------------------------------------------------
+
+    def make(self, state: State, move: Move) -> State:
+        """The state after a move. Raises Broken."""
+        draft = Draft(self.world, state)
+        getattr(self, "_" + move[0].replace(" ", "_"))(draft, *move[1:])
+        return draft.freeze()
+
+    def _ask(self, draft: Draft, number: int) -> None:
+        wish = self.scenario.wishes[number]
+        draft.todo &= ~(1 << number)
+        task = wish.task or Task(actor="a")
+        match wish.what:
+            case "submit":
+                command: c.Command = c.Submit(key=KEY, run_id=wish.run_id, task=task, if_live=wish.if_live)
+                node = self.world.nodes.start("start", self.world.cells.command(command))
+            case "replace":
+                command = c.Replace(key=KEY, run_id=wish.run_id, task=task)
+                node = self.world.nodes.start("start", self.world.cells.command(command))
+            case what:
+                node = self.world.nodes.start(what, KEY)
+        draft.begin(Proc(f"p{number}", node))
+
+    def _deliver(self, draft: Draft, wakeup: Any, session: str) -> None:
+        key, run_id, snap, _ = wakeup
+        if int(session[1:]) > len(draft.sessions):
+            draft.sessions.append(OPEN)
+        draft.wakeups.remove(wakeup)
+        draft.wakeups.append((key, run_id, snap, session))
+        draft.begin(Proc(session, self.world.nodes.start("handle", session, key, run_id, snap), key, run_id, snap))
+
+    def _look(self, draft: Draft, key: str) -> None:
+        name = f"k{draft.looks}"
+        draft.looks -= 1
+        draft.begin(Proc(name, self.world.nodes.start("keep", name, key)))
+
+    def _step(self, draft: Draft, proc: Proc, how: str) -> None:
+        request = self.world.nodes.requests[proc.node]
+        match request[0]:
+            case "read":
+                draft.answer(proc, draft.cell(request[1]))
+            case "put" | "put again":
+                draft.answer(proc, self._put(draft, request, how))
+            case "wake":
+                record = self.world.cells.records[request[2]]
+                if record is not None:
+                    draft.wakeups.append((request[1], record.run_id, request[2], NOBODY))
+                draft.answer(proc, None)
+            case "stored?":
+                draft.answer(proc, any((w[0], w[1]) == (request[1], request[2]) for w in draft.wakeups))
+            case "signal":
+                told = (request[1].session, request[1].run_id, request[1].attempt)
+                draft.signals = tuple(sorted({*draft.signals, told}))
+                draft.answer(proc, None)
+            case "sessions":
+                closed = frozenset(s for s in request[1] if draft.status(s) in CLOSED)
+                draft.answer(proc, (closed, frozenset(s for s in closed if draft.status(s) == DRAINED)))
+            case "bury":
+                draft.bury(request[1])
+                draft.answer(proc, None)
+            case "body":
+                draft.answer(proc, how)
+            case "ack":
+                draft.acknowledge(proc)
+                draft.answer(proc, None)
+            case "nak":
+                draft.put_down(proc)
+                draft.answer(proc, None)
+
+    def _put(self, draft: Draft, request: tuple[Any, ...], how: str) -> str:
+        _, key, found, made = request
+        draft.faults -= bool(how)
+        if how == "on its way":
+            draft.late = tuple(sorted({*draft.late, (key, found, made)}))
+            return "unknown"
+        if draft.cell(key) != found:
+            return "unknown" if how else "refused"
+        draft.store(key, made)
+        return "unknown" if how else "stored"
+
+    def _give_up(self, draft: Draft, proc: Proc) -> None:
+        draft.interrupt(proc, "gave up")
+
+    def _late(self, draft: Draft, write: tuple[str, int, int]) -> None:
+        draft.late = tuple(other for other in draft.late if other != write)
+        draft.store(write[0], write[2])
+
+    def _tick(self, draft: Draft) -> None:
+        draft.tick, draft.ticks = draft.tick + 1, draft.ticks - 1
+
+    def _close(self, draft: Draft, session: str) -> None:
+        draft.set_status(session, EXPIRED)
+
+    def _drain(self, draft: Draft, session: str) -> None:
+        draft.drains -= 1
+        draft.set_status(session, DRAINING)
+
+    def _drained(self, draft: Draft, session: str) -> None:
+        draft.set_status(session, DRAINED)
+
+    def _expire(self, draft: Draft, key: str) -> None:
+        draft.expiries -= 1
+        draft.remove(key)
+
+    def _child(self, draft: Draft, key: str) -> None:
+        """A child's whole run, in one go: what happens inside it is other scenarios' subject."""
+        record = self.world.cells.records[draft.cell(key)]
+        life = draft.keys[key][1]
+        if record is None:
+            return
+        claim = c.Claim(session="s0", run_id=record.run_id, next_run_id="")
+        for _ in range(2):
+            made = self.world.cells.decide(draft.cell(key), self.world.cells.command(claim), draft.tick, life)
+            if not isinstance(made, int):
+                return
+            draft.store(key, made)
+            after = self.world.cells.records[draft.cell(key)]
+            if after is None or after.holder is None or after.phase in TERMINAL:
+                return
+            claim = c.Succeed(holder=after.holder, next_run_id="")  # type: ignore[assignment]  # its second command
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def _crash(self, draft: Draft, owner: str) -> None:
+        draft.faults -= 1
+        for proc in [proc for proc in draft.procs if proc.owner == owner]:
+            draft.drop(proc)
+            draft.put_down(proc)
+        if owner.startswith("s"):
+            draft.set_status(owner, EXPIRED if draft.status(owner) == FROZEN else DEAD)
+
+    def _freeze(self, draft: Draft, owner: str) -> None:
+        """Its session is closed while it lives: its trust is over, what it still does may be another's."""
+        draft.faults -= 1
+        draft.set_status(owner, FROZEN)
+
+    def _fumble(self, draft: Draft, proc: Proc) -> None:
+        draft.faults -= 1
+        draft.interrupt(proc, "fumbled")
+
+    def _lose(self, draft: Draft, wakeup: Any) -> None:
+        draft.faults -= 1
+        draft.wakeups.remove(wakeup)
+
+    def _again(self, draft: Draft, wakeup: Any) -> None:
+        """``ack_wait`` is over while it is worked on."""
+        draft.faults -= 1
+        draft.wakeups.remove(wakeup)
+        draft.wakeups.append((*wakeup[:3], NOBODY))
+
+    def _double(self, draft: Draft, wakeup: Any) -> None:
+        draft.faults -= 1
+        draft.wakeups.append(wakeup)

@@ -1,0 +1,206 @@
+"""One wake-up in a worker: head check, body, tail check, effects, ack; mirrors ``worker/handler``, ``head`` and ``tail``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from tenure.core import commands as c
+from tenure.core.outcomes import Did, Why
+from tenure.core.records import Entry, Holder, Phase, Task
+from tests.model.cells import BOOM, NOW
+from tests.model.commits import Commits, Done, No
+from tests.model.nodes import Fumbled, GaveUp, Shell
+
+CHILD = "child"
+
+
+class Won(NamedTuple):
+    """The run is this process's."""
+
+    done: Done
+
+
+class Drop(NamedTuple):
+    """Acknowledge it; ``decided``: this check ended the run."""
+
+    decided: Done | None
+
+
+class Workers(Commits):
+    """Programs of a worker process whose session is ``session``."""
+
+    def handle(self, session: str, key: str, run_id: str, snap: int) -> Shell:
+        """``Handler._claim_and_run`` and ``Handler._run``."""
+        holder: Holder | None = None
+        answered = False
+        try:
+            looked = yield from self.look(session, key, run_id, snap)
+            match looked:
+                case "later":
+                    yield ("nak",)
+                    return
+                case Drop(decided):
+                    if decided is not None:
+                        yield from self.count_ended(decided)
+                        yield from self.perform(key, decided.cell, decided.effects)
+                    yield ("ack",)
+                    return
+                case Won(done):
+                    pass
+            record = self.record(done.cell)
+            holder = record.holder if record is not None else None
+            if record is None or holder is None:
+                return
+            task, cell = record.task, done.cell
+            yield from self.perform(key, cell, done.effects)
+            del looked, done, record, snap
+            ended = yield ("body", key, holder, cell)
+            result = yield from self.store(key, holder, task, ended, cell)
+            answered = True
+            del cell
+            if isinstance(result, No) and result.why != Why.ALREADY.value:
+                yield from self.void(key, holder, result)
+                return
+            del task, ended
+            yield from self.count_stored(holder, result)
+            if isinstance(result, Done):  # Tail.settle
+                yield from self.perform(key, result.cell, result.effects)
+            else:
+                yield from self.complete(key, result.cell, in_hand=run_id)
+            yield ("ack",)
+        except (GaveUp, Fumbled):  # Worker._handle: the entry leaves the table, the wake-up is put down unanswered
+            if holder is not None and not answered:
+                yield ("give up", holder)
+
+    # -- worker/head.py ----------------------------------------------------------------------------------------------
+
+    def look(self, session: str, key: str, run_id: str, snap: int) -> Shell:
+        """``Head.look``: the usual claim is one CAS on what the wake-up carries, with no read."""
+        found = snap
+        known = self.record(found)
+        if known is None or known.previous:
+            found = yield ("read", key)
+        del known, snap
+        claim = c.Claim(session=session, run_id=run_id, next_run_id="")
+        while True:
+            mine = ("claim", session, run_id, claim.own_lost)
+            result = yield from self.commit(key, self.cells.command(claim), found, mine)
+            if isinstance(result, Done):
+                record = self.record(result.cell)
+                return Won(result) if record is not None and record.holder is not None else Drop(result)
+            if result.why != Why.BUSY.value:
+                return (yield from self.refused(session, key, run_id, result))
+            again = yield from self.knowing_more(key, claim, result.cell)
+            if again is None:
+                return "later"
+            claim = again
+            del result, again
+            found = yield ("read", key)
+
+    def refused(self, session: str, key: str, run_id: str, result: No) -> Shell:
+        """``Head._refused``: what is void derives the record's missing effects before it is dropped."""
+        if result.why == Why.NOT_DUE.value:
+            return "later"
+        record = self.record(result.cell)
+        if record is not None:
+            confirmed = yield from self.confirm_gone(session, key, run_id, result.cell)
+            if isinstance(confirmed, Done):
+                yield from self.perform(key, confirmed.cell, confirmed.effects)
+            else:
+                yield from self.complete(key, result.cell)
+            if record.uncounted:
+                yield from self.take(key, c.TakeCounts(tag=f"{session}/{run_id}"), None)
+        return Drop(None)
+
+    def knowing_more(self, key: str, claim: c.Claim, cell: int) -> Shell:
+        """``Head._knowing_more``: who is in the way, and is its session closed?"""
+        record = self.record(cell)
+        if record is None:
+            return None
+        session, holder = claim.session, record.holder
+        gone = yield from self.confirm_gone(session, key, claim.run_id, cell)
+        own_lost = holder if holder is not None and holder.session == session else None
+        named = {entry.session for entry in record.previous} | ({holder.session} if holder else set())
+        closed, drained = yield ("sessions", tuple(sorted(named - {session})))
+        if gone is None and claim.closed == closed and claim.own_lost == own_lost:
+            return None
+        return replace(
+            claim, closed=closed, drained=drained, own_lost=own_lost, next_run_id=f"{claim.run_id}+{session}"
+        )
+
+    def confirm_gone(self, session: str, key: str, run_id: str, cell: int) -> Shell:
+        """``Head._confirm_gone``: bodies of this very process that are gone leave ``previous`` [20]."""
+        confirmed = None
+        record = self.record(cell)
+        for entry in record.previous if record is not None else ():
+            if entry.session == session and not (yield ("has body?", entry.holder(), run_id)):
+                confirmed = yield from self.confirm(session, key, entry.holder())
+        return confirmed
+
+    # -- worker/tail.py ----------------------------------------------------------------------------------------------
+
+    def store(self, key: str, holder: Holder, task: Task, ended: str, cell: int) -> Shell:
+        """``Tail.store``: the CAS at the claim's own revision is the tail check."""
+        command = self.cells.command(tail_command(holder, task, ended))
+        del task, ended
+        return (yield from self.commit(key, command, cell, ("tail", holder)))
+
+    def void(self, key: str, holder: Holder, result: No) -> Shell:
+        """``Handler._void``: one confirm; a fenced attempt neither acks nor naks [24]."""
+        if "confirm" not in self.without:
+            confirmed = yield from self.confirm(holder.session, key, holder)
+            if isinstance(confirmed, Done):
+                yield from self.perform(key, confirmed.cell, confirmed.effects)
+        if result.why != Why.FENCED.value or "fenced" in self.without:
+            yield ("ack",)
+
+    def confirm(self, session: str, key: str, holder: Holder) -> Shell:
+        tag = f"{session}/{holder.run_id}/{holder.attempt}"
+        return (yield from self.take(key, c.Confirm(holder=holder, tag=tag), None))
+
+    def take(self, key: str, command: c.Confirm | c.ExpirePrevious | c.TakeCounts, at: int | None) -> Shell:
+        """``Runs.take``: its tag tells this very write."""
+        return (yield from self.commit(key, self.cells.command(command), at, ("tag", command.tag)))
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def count_ended(self, done: Done) -> Shell:
+        """``Handler._count_drop`` and ``Keepers._count_ended``: by whoever stored the end."""
+        if self.cells.made[done.made].did in {Did.CANCELLED, Did.FORCED}:
+            yield ("count", "cancelled", 1)
+
+    def count_stored(self, holder: Holder, result: Done | No) -> Shell:
+        """``Handler._count_stored``: what was done, or what the record shows of one's own write (``tail._did``)."""
+        if isinstance(result, Done):
+            yield from self.count_ended(result)
+            return
+        record = self.record(result.cell)
+        last = record.last if record is not None else None
+        if last is not None and last.run_id == holder.run_id and last.phase is Phase.CANCELLED:
+            yield ("count", "cancelled", 1)
+
+
+def tail_command(holder: Holder, task: Task, ended: str) -> Any:
+    """``Tail._command``: what a body's end asks for."""
+    following = f"{holder.run_id}+{holder.session}"
+    match ended:
+        case "halted":
+            return c.HandBack(holder=holder)
+        case "snoozed":
+            return c.SnoozeRun(holder=holder, due=NOW)
+        case "failed" | "given up":
+            final = ended == "given up"
+            return c.FailAttempt(holder=holder, next_run_id=following, failure=BOOM, jitter=0.5, final=final)
+        case "rescheduled":
+            return c.Succeed(holder=holder, next_run_id=following, successor=c.Successor(due=NOW))
+        case "spawned":
+            entry = Entry(
+                id=f"{holder.run_id}.{holder.attempt}.0",
+                key=CHILD,
+                run_id=f"{holder.run_id}.{holder.attempt}.{CHILD}",
+                task=replace(task, policy=replace(task.policy, hooks=None)),
+            )
+            return c.Succeed(holder=holder, next_run_id=following, outbox=(entry,))
+    return c.Succeed(holder=holder, next_run_id=following)

@@ -1,0 +1,265 @@
+"""The world of one state: bucket, work stream, sessions, processes. Answers what shells ask for, and checks as it does."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tenure.core.records import Holder
+from tests.model.books import Books, Ledger, begun, buried, check_counts
+from tests.model.cells import NOTHING, Broken, Cells
+from tests.model.nodes import Nodes
+from tests.model.shells import Shells
+
+OPEN, DRAINING, DEAD, FROZEN, EXPIRED, DRAINED = "open", "draining", "dead", "frozen", "expired", "drained"
+CLOSED = frozenset({FROZEN, EXPIRED, DRAINED})
+ALIVE = frozenset({OPEN, DRAINING, FROZEN})
+NOBODY = ""
+Wakeup = tuple[str, str, int, str]
+"""Key, run id, the cell that it carries, and the session that has it in hand."""
+
+
+class Proc(NamedTuple):
+    """A shell: whose it is (a session, "k..." or "p..."), where it is, and the wake-up that it works on."""
+
+    owner: str
+    node: int
+    key: str = ""
+    run_id: str = ""
+    snap: int = 0
+
+
+class State(NamedTuple):
+    """Everything there is, in canonical order. ``left``: budgets; ``todo``: commands not given yet."""
+
+    keys: tuple[tuple[str, int, int], ...]
+    wakeups: tuple[Wakeup, ...]
+    sessions: tuple[str, ...]
+    procs: tuple[Proc, ...]
+    signals: tuple[tuple[str, str, int], ...]
+    given_up: tuple[tuple[str, str, int], ...]
+    late: tuple[tuple[str, int, int], ...]
+    todo: int
+    tick: int
+    faults: int
+    looks: int
+    ticks: int
+    expiries: int
+    drains: int
+    books: Books
+
+
+class World:
+    """Programs, cells and books of one exploration."""
+
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        self.cells = Cells()
+        self.without = without
+        self.shells = Shells(self.cells, without)
+        self.nodes = Nodes(self.shells)
+        self.ledger = Ledger(self.cells)
+
+
+class Draft:
+    """A state that is being changed."""
+
+    def __init__(self, world: World, state: State) -> None:
+        self.world = world
+        self.nodes = world.nodes
+        self.keys = {key: (cell, life) for key, cell, life in state.keys}
+        self.wakeups = list(state.wakeups)
+        self.sessions = list(state.sessions)
+        self.procs = list(state.procs)
+        self.signals = state.signals
+        self.given_up = state.given_up
+        self.late = state.late
+        self.todo, self.tick = state.todo, state.tick
+        self.faults, self.looks, self.ticks = state.faults, state.looks, state.ticks
+        self.expiries, self.drains = state.expiries, state.drains
+        self.books = state.books
+
+    def freeze(self) -> State:
+        """The state that it has become."""
+        self.wakeups.sort()
+        self.procs.sort()
+        return State(
+            tuple(sorted((key, cell, life) for key, (cell, life) in self.keys.items())),
+            tuple(self.wakeups),
+            tuple(self.sessions),
+            tuple(self.procs),
+            self.signals,
+            self.given_up,
+            self.late,
+            self.todo,
+            self.tick,
+            self.faults,
+            self.looks,
+            self.ticks,
+            self.expiries,
+            self.drains,
+            self.books,
+        )
+
+    # -- bucket ------------------------------------------------------------------------------------------------------
+
+    def cell(self, key: str) -> int:
+        return self.keys[key][0] if key in self.keys else NOTHING
+
+    def store(self, key: str, made: int) -> None:
+        """A CAS that was taken."""
+        before, life = self.keys.get(key, (NOTHING, 0))
+        self.books = self.world.ledger.stored(self.books, key, before, made)
+        after = self.world.cells.made[made].cell
+        self._becomes(key, after, life if self.world.cells.records[after] is not None else life + 1)
+
+    def remove(self, key: str) -> None:
+        """The record's time is over: the server leaves a marker."""
+        before, life = self.keys[key]
+        self.books = self.world.ledger.gone(self.books, before)
+        self._becomes(key, self.world.cells.marker(life + 1), life + 1)
+
+    def _becomes(self, key: str, cell: int, life: int) -> None:
+        self.keys[key] = (cell, life)
+        if self.late:  # what expects another revision is refused whenever it comes
+            self.late = tuple(write for write in self.late if write[0] != key or write[1] == cell)
+
+    def bury(self, entry: str) -> None:
+        """Into the stream of dead letters."""
+        self.books = buried(self.books, entry)
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def status(self, session: str) -> str:
+        return self.sessions[int(session[1:]) - 1]
+
+    def set_status(self, session: str, status: str) -> None:
+        self.sessions[int(session[1:]) - 1] = status
+
+    def drop(self, proc: Proc) -> None:
+        self.procs.remove(proc)
+
+    def put_down(self, proc: Proc) -> None:
+        """Its wake-up is in nobody's hands any more: it comes again after ``ack_wait``."""
+        held = (proc.key, proc.run_id, proc.snap, proc.owner)
+        if held in self.wakeups:
+            self.wakeups.remove(held)
+            self.wakeups.append((proc.key, proc.run_id, proc.snap, NOBODY))
+
+    def acknowledge(self, proc: Proc) -> None:
+        """Not fenced: the ack of a delivery that was repeated elsewhere counts too."""
+        for hand in (proc.owner, *sorted({w[3] for w in self.wakeups} - {proc.owner})):
+            held = (proc.key, proc.run_id, proc.snap, hand)
+            if held in self.wakeups:
+                self.wakeups.remove(held)
+                return
+
+    def begin(self, proc: Proc) -> None:
+        """A new shell: come to the first step that concerns others."""
+        self._settle(proc)
+
+    def answer(self, proc: Proc, answer: Any) -> None:
+        """A shell's step is taken."""
+        self.procs.remove(proc)
+        self._settle(proc._replace(node=self.nodes.send(proc.node, answer)))
+
+    def interrupt(self, proc: Proc, what: str) -> None:
+        self.procs.remove(proc)
+        self._settle(proc._replace(node=self.nodes.throw(proc.node, what)))
+
+    def _settle(self, proc: Proc) -> None:
+        """Answer at once what concerns nobody else."""
+        while True:
+            request = self.nodes.requests[proc.node]
+            match request[0]:
+                case "end":
+                    self._ended(proc, request[1])
+                    return
+                case "decide?":
+                    _, key, found, command = request
+                    life = self.keys[key][1] if key in self.keys else 0
+                    answer: Any = self.world.cells.decide(found, command, self.tick, life)
+                case "newest?":
+                    answer = self.cell(request[1])
+                case "clock?":
+                    answer = self.tick
+                case "given up?":
+                    answer = plain(request[1]) in self.given_up
+                case "has body?":
+                    answer = self._has_body(proc, request[1], request[2])
+                case "give up":
+                    self.given_up = (*self.given_up, plain(request[1]))
+                    answer = None
+                case "count":
+                    self._count(request[1], request[2])
+                    answer = None
+                case "body":
+                    self._body_begins(request[2], request[3])
+                    self.procs.append(proc)
+                    return
+                case _:
+                    self.procs.append(proc)
+                    return
+            proc = proc._replace(node=self.nodes.send(proc.node, answer))
+
+    def _has_body(self, proc: Proc, holder: Holder, at_hand: str) -> bool:
+        """``Head._has_body``: another delivery of this process works on that run."""
+        if holder.run_id == at_hand:
+            return False
+        return any(other.owner == proc.owner and other.run_id == holder.run_id for other in self.procs)
+
+    def _count(self, what: str, number: int) -> None:
+        if what == "superseded":
+            self.books = self.books._replace(superseded=self.books.superseded + number)
+        else:
+            self.books = self.books._replace(cancelled=self.books.cancelled + number)
+        for key, (cell, _) in self.keys.items():
+            check_counts(self.books, key, self.world.cells.records[cell])
+
+    def _ended(self, proc: Proc, value: Any) -> None:
+        if proc.owner.startswith("s"):
+            self.put_down(proc)
+        elif proc.owner.startswith("p") and value is not None:
+            self._told_client(*value)
+
+    def _told_client(self, answer: str, run_id: str) -> None:
+        """What a caller is told must be so."""
+        run = self.books.run(run_id)
+        if answer == "accepted" and run is None:
+            raise Broken(7, f"accepted {run_id}, which nobody stored")
+        if answer in {"cancelled", "stopping"} and (run is None or (run.end and run.end != "cancelled")):
+            raise Broken(5, f"told {answer} of {run_id}, which is {run}")
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
+
+    def bodies(self, key: str) -> list[tuple[Holder, bool]]:
+        """Bodies of a key that run now, and whether they were started under overlap ``parallel``."""
+        found = []
+        for proc in self.procs:
+            request = self.nodes.requests[proc.node]
+            if request[0] == "body" and request[1] == key:
+                record = self.world.cells.records[request[3]]
+                found.append((request[2], record is not None and record.task.policy.overlap == "parallel"))
+        return found
+
+    def _body_begins(self, holder: Holder, cell: int) -> None:
+        self.books = begun(self.books, holder)
+        record = self.world.cells.records[cell]
+        if record is None:
+            raise Broken(4, "a body without a record")
+        mine = (record.generation, holder.attempt, record.task.policy.overlap == "parallel")
+        if self.status(holder.session) not in {OPEN, DRAINING}:
+            return
+        for other, parallel in self.bodies(record.key):
+            run = self.books.run(other.run_id)
+            if run is None or self.status(other.session) not in {OPEN, DRAINING}:
+                continue
+            theirs = (run.generation, other.attempt, parallel)
+            older = other if theirs[:2] < mine[:2] else holder
+            run = self.books.run(older.run_id)
+            told = run.claims[older.attempt - 1][1] if run is not None else -1
+            if not max(mine, theirs)[2] and not 0 <= told <= self.tick:
+                raise Broken(8, f"{holder} runs beside {other}")
+
+
+def plain(holder: Holder) -> tuple[str, str, int]:
+    """A holder that can be sorted."""
+    return holder.session, holder.run_id, holder.attempt
