@@ -47,7 +47,7 @@ class Explorer:
 
     def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset()) -> None:
         self.scenario = scenario
-        self.world = World(without)
+        self.world = World(without, unknowns="unknown" in scenario.kinds)
         self.moves = Moves(self.world, scenario)
         self.rest = Rest(self.world, scenario)
         self._parents = array("q", [-1])

@@ -51,9 +51,10 @@ class State(NamedTuple):
 class World:
     """Programs, cells and books of one exploration."""
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, without: frozenset[str] = frozenset(), *, unknowns: bool = True) -> None:
         self.cells = Cells()
         self.without = without
+        self.unknowns = unknowns
         self.shells = Shells(self.cells, without)
         self.nodes = Nodes(self.shells)
         self.ledger = Ledger(self.cells)
@@ -77,8 +78,15 @@ class Draft:
         self.expiries, self.drains = state.expiries, state.drains
         self.books = state.books
 
+    @property
+    def sure(self) -> bool:
+        """Whether no answer can be lost any more: then steps that nobody else can tell apart are taken as one."""
+        return not self.world.unknowns or not self.faults
+
     def freeze(self) -> State:
         """The state that it has become."""
+        if self.sure:
+            self._refuse_stale()
         self.wakeups.sort()
         self.procs.sort()
         return State(
@@ -98,6 +106,21 @@ class Draft:
             self.drains,
             self.books,
         )
+
+    def _refuse_stale(self) -> None:
+        """A revision never comes back: a CAS at an old one is refused whenever it comes, and a wake-up that carries one is read."""
+        stale = True
+        while stale:
+            stale = False
+            for proc in self.procs:
+                request = self.nodes.requests[proc.node]
+                if request[0] == "put" and self.cell(request[1]) != request[2]:
+                    self.answer(proc, "refused")
+                    stale = True
+                    break
+        for number, (key, run_id, snap, hand) in enumerate(self.wakeups):
+            if snap != NOTHING and hand == NOBODY and self.cell(key) != snap:
+                self.wakeups[number] = (key, run_id, NOTHING, hand)
 
     # -- bucket ------------------------------------------------------------------------------------------------------
 
@@ -152,27 +175,27 @@ class Draft:
                 self.wakeups.remove(held)
                 return
 
-    def begin(self, proc: Proc) -> None:
+    def begin(self, proc: Proc) -> Proc | None:
         """A new shell: come to the first step that concerns others."""
-        self._settle(proc)
+        return self._settle(proc)
 
-    def answer(self, proc: Proc, answer: Any) -> None:
-        """A shell's step is taken."""
+    def answer(self, proc: Proc, answer: Any) -> Proc | None:
+        """A shell's step is taken; where it is then, None if it has ended."""
         self.procs.remove(proc)
-        self._settle(proc._replace(node=self.nodes.send(proc.node, answer)))
+        return self._settle(proc._replace(node=self.nodes.send(proc.node, answer)))
 
     def interrupt(self, proc: Proc, what: str) -> None:
         self.procs.remove(proc)
         self._settle(proc._replace(node=self.nodes.throw(proc.node, what)))
 
-    def _settle(self, proc: Proc) -> None:
+    def _settle(self, proc: Proc) -> Proc | None:
         """Answer at once what concerns nobody else."""
         while True:
             request = self.nodes.requests[proc.node]
             match request[0]:
                 case "end":
                     self._ended(proc, request[1])
-                    return
+                    return None
                 case "decide?":
                     _, key, found, command = request
                     life = self.keys[key][1] if key in self.keys else 0
@@ -191,13 +214,19 @@ class Draft:
                 case "count":
                     self._count(request[1], request[2])
                     answer = None
+                case "signal":  # all that hangs on it is that a body may be halted
+                    self.signals = tuple(sorted({*self.signals, plain(request[1])}))
+                    answer = None
+                case "nak":
+                    self.put_down(proc)
+                    answer = None
                 case "body":
                     self._body_begins(request[2], request[3])
                     self.procs.append(proc)
-                    return
+                    return proc
                 case _:
                     self.procs.append(proc)
-                    return
+                    return proc
             proc = proc._replace(node=self.nodes.send(proc.node, answer))
 
     def _has_body(self, proc: Proc, holder: Holder, at_hand: str) -> bool:
