@@ -43,6 +43,8 @@ class Made(NamedTuple):
     effects: tuple[Any, ...]
     counts: tuple[Count, ...]
     entry: str
+    follows: bool
+    spawns: int
 
 
 class Cells:
@@ -119,6 +121,8 @@ class Cells:
             effects=plain_effects(result.effects),
             counts=result.counts,
             entry=seen.id if seen is not None else "",
+            follows=getattr(command, "successor", None) is not None,
+            spawns=len(command.outbox) if isinstance(command, c.Succeed) else 0,
         )
         if made.cell == cell:
             raise Broken(0, f"{made.kind} stores what is there already")

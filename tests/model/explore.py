@@ -43,9 +43,10 @@ class Report:
 
 
 class Explorer:
-    """Explores one scenario. ``without``: rules taken away from the modelled shells."""
+    """Explores one scenario. ``without``: rules taken away from the modelled shells; ``live``: whether each state can end."""
 
-    def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset(), *, live: bool = True) -> None:
+        self.live = live
         self.scenario = scenario
         self.world = World(without, unknowns="unknown" in scenario.kinds)
         self.moves = Moves(self.world, scenario)
@@ -64,7 +65,8 @@ class Explorer:
             index, report.depth, state = queue.popleft()
             number = -1
             try:
-                self._live(index, state)
+                if self.live:
+                    self._comes_to_rest(index, state)
                 for number, move in enumerate(self.moves.of(state)):
                     report.transitions += 1
                     after = self.moves.make(state, move)
@@ -85,7 +87,7 @@ class Explorer:
         report.rests = self.rest.alone_checked + self.rest.together_checked
         return report
 
-    def _live(self, index: int, state: State) -> None:
+    def _comes_to_rest(self, index: int, state: State) -> None:
         self.rest.alone(state)
         if index % self.scenario.rest_every == 0:
             self.rest.together(state)
@@ -114,7 +116,8 @@ class Explorer:
     def _who(self, move: Move) -> str:
         if move[0] in {"step", "give up", "fumble"}:
             proc = move[1]
-            return f"{proc.owner} {proc.run_id} {self._what(proc.node)} {' '.join(move[2:])} {'' if move[0] == 'step' else move[0]}"
+            what = [proc.owner, proc.run_id, self._what(proc.node), *move[2:], "" if move[0] == "step" else move[0]]
+            return " ".join(filter(None, what))
         if move[0] == "ask":
             wish = self.scenario.wishes[move[1]]
             return f"p{move[1]} {wish.what} {wish.run_id}"

@@ -8,12 +8,25 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.core import commands as c
-from tenure.core.records import TERMINAL, Phase, Task, read_state, state_of, ttl_of
-from tenure.core.sweeps import deserves_a_look
+from tenure.core import records, sweeps
+from tenure.core.records import TERMINAL, Phase, Task
 from tests.model.books import Books
 from tests.model.cells import NOTHING, NOW, TICK
-from tests.model.workers import CHILD
-from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
+from tests.model.world import (
+    CLOSED,
+    DEAD,
+    DRAINED,
+    DRAINING,
+    EXPIRED,
+    FROZEN,
+    NOBODY,
+    OPEN,
+    Draft,
+    Proc,
+    State,
+    World,
+    is_stuck,
+)
 
 KEY = "key"
 BOUNDED = frozenset({"snoozed", "rescheduled"})
@@ -134,13 +147,19 @@ class Moves:
         new = len(state.sessions) + 1
         workers = sum(status in {OPEN, DRAINING} for status in state.sessions)
         may_begin = workers < self.scenario.workers and new <= self.scenario.sessions
+        cells = {key: cell for key, cell, _ in state.keys}
         done: set[Any] = set()
         for wakeup in state.wakeups:
             if wakeup[3] != NOBODY or wakeup in done or wakeup[0] != KEY:
                 continue
             done.add(wakeup)
             for number in living:
-                mine = [proc for proc in state.procs if proc.owner == f"s{number}"]
+                mine = [
+                    proc
+                    for proc in state.procs
+                    if proc.owner == f"s{number}"
+                    and not is_stuck(self.world, state.books, state.tick, proc, cells.get(proc.key, NOTHING))
+                ]
                 in_table = "table" not in self.world.without and any(proc.run_id == wakeup[1] for proc in mine)
                 if len(mine) < self.scenario.slots and not in_table:
                     yield ("deliver", wakeup, f"s{number}")
@@ -157,10 +176,10 @@ class Moves:
     def suspicious(self, state: State, cell: int) -> bool:
         """Whether a sweep makes a keeper look: the shipped ``deserves_a_look`` on the shipped header."""
         record = self.world.cells.records[cell]
-        header = read_state(state_of(record)) if record is not None else None
+        header = records.read_state(records.state_of(record)) if record is not None else None
         if header is None or record is None:
             return False
-        return deserves_a_look(
+        return sweeps.deserves_a_look(
             header,
             age=TICK,
             now=NOW + TICK * state.tick,
@@ -183,7 +202,7 @@ class Moves:
             yield ("late", write)
         for key, cell, _ in state.keys:
             record = self.world.cells.records[cell]
-            if state.expiries and record is not None and ttl_of(record) is not None:
+            if state.expiries and record is not None and records.ttl_of(record) is not None:
                 yield ("expire", key)
             if key != KEY and record is not None and record.phase is Phase.WAITING:
                 yield ("child", key)

@@ -136,7 +136,7 @@ class Rest:
                 _check_record(record)
                 current[key] = record
         _check_books(draft.books, {record.run_id for record in current.values()})
-        if exact and all(run.key == KEY for run in draft.books.runs):
+        if exact and "counting" not in self.world.without and all(run.key == KEY for run in draft.books.runs):
             self._check_counts(draft.books, current.get(KEY))
 
     def _check_counts(self, books: Books, record: Record | None) -> None:

@@ -57,7 +57,7 @@ class World:
         self.unknowns = unknowns
         self.shells = Shells(self.cells, without)
         self.nodes = Nodes(self.shells)
-        self.ledger = Ledger(self.cells)
+        self.ledger = Ledger(self.cells, counting="counting" not in without)
 
 
 class Draft:
@@ -230,17 +230,22 @@ class Draft:
             proc = proc._replace(node=self.nodes.send(proc.node, answer))
 
     def _has_body(self, proc: Proc, holder: Holder, at_hand: str) -> bool:
-        """``Head._has_body``: another delivery of this process works on that run."""
-        if holder.run_id == at_hand:
-            return False
-        return any(other.owner == proc.owner and other.run_id == holder.run_id for other in self.procs)
+        """``Head._has_body``: another delivery of this process works on that run, or that very body is stuck."""
+        mine = [other for other in self.procs if other.owner == proc.owner and other.run_id == holder.run_id]
+        if holder.run_id != at_hand and any(not self.is_stuck(other) for other in mine):
+            return True
+        return any(self.nodes.requests[other.node][2] == holder for other in mine if self.is_stuck(other))
+
+    def is_stuck(self, proc: Proc) -> bool:
+        """Whether its body is over its grace: its place in the table is free (``Table.evict`` and ``displace``)."""
+        return is_stuck(self.world, self.books, self.tick, proc, self.cell(proc.key))
 
     def _count(self, what: str, number: int) -> None:
         if what == "superseded":
             self.books = self.books._replace(superseded=self.books.superseded + number)
         else:
             self.books = self.books._replace(cancelled=self.books.cancelled + number)
-        for key, (cell, _) in self.keys.items():
+        for key, (cell, _) in self.keys.items() if "counting" not in self.world.without else ():
             check_counts(self.books, key, self.world.cells.records[cell])
 
     def _ended(self, proc: Proc, value: Any) -> None:
@@ -287,6 +292,16 @@ class Draft:
             told = run.claims[older.attempt - 1][1] if run is not None else -1
             if not max(mine, theirs)[2] and not 0 <= told <= self.tick:
                 raise Broken(8, f"{holder} runs beside {other}")
+
+
+def is_stuck(world: World, books: Books, tick: int, proc: Proc, cell: int) -> bool:
+    """Whether a shell is in a body that is over its grace and not the holder any more."""
+    request = world.nodes.requests[proc.node]
+    run = books.run(proc.run_id) if request[0] == "body" else None
+    if run is None or not 0 <= run.claims[request[2].attempt - 1][1] <= tick:
+        return False
+    record = world.cells.records[cell]
+    return record is None or record.holder != request[2]
 
 
 def plain(holder: Holder) -> tuple[str, str, int]:

@@ -1,0 +1,216 @@
+"""Rules of the core that can be taken away, one at a time: each a function that puts something weaker in a rule's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.core import claims, endings, generations, records, sweeps, transitions, upkeep
+from tenure.core import commands as c
+from tenure.core.errors import IllegalTransition
+from tenure.core.outcomes import Decision, Did, Refused, Why
+from tenure.core.parts import Result, decide
+from tenure.core.records import Holder, Phase, Record, State
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _handler(command: type, weaker: Callable[[Record | None, Any, float], Result]) -> Patch:
+    return lambda patch: patch.setitem(transitions._HANDLERS, command, weaker)
+
+
+def stopping_is_taken_over(patch: pytest.MonkeyPatch) -> None:
+    def weaker(record: Record, command: c.Claim, now: float) -> Result:
+        holder = record.holder
+        if holder is not None and holder.session in command.closed:
+            return claims.start(record, command, now, Did.TAKEOVER, record.failures)
+        return Refused(Why.BUSY)
+
+    patch.setattr(claims, "_claim_stopping", weaker)
+
+
+def _as_if_running(record: Record | None) -> Record | None:
+    stopping = record is not None and record.phase is Phase.STOPPING
+    return replace(record, phase=Phase.RUNNING, stop=None) if stopping and record is not None else record
+
+
+def stopping_succeeds(patch: pytest.MonkeyPatch) -> None:
+    strict = endings.succeed
+    _handler(c.Succeed, lambda record, command, now: strict(_as_if_running(record), command, now))(patch)
+
+
+def stopping_is_retried(patch: pytest.MonkeyPatch) -> None:
+    strict = endings.fail
+    _handler(c.FailAttempt, lambda record, command, now: strict(_as_if_running(record), command, now))(patch)
+
+
+def stopping_is_handed_back(patch: pytest.MonkeyPatch) -> None:
+    strict = endings.hand_back
+    _handler(c.HandBack, lambda record, command, now: strict(_as_if_running(record), command, now))(patch)
+
+
+def no_tail_check(patch: pytest.MonkeyPatch) -> None:
+    def weaker(record: Record | None, _holder: Holder) -> Why | None:
+        return Why.ABSENT if record is None else None if record.holder is not None else Why.FENCED
+
+    patch.setattr(endings, "not_mine", weaker)
+
+
+def _compares_less(*fields: str) -> Patch:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        strict = endings.not_mine
+
+        def weaker(record: Record | None, holder: Holder) -> Why | None:
+            now = record.holder if record is not None else None
+            if now is not None and all(getattr(now, field) == getattr(holder, field) for field in fields):
+                return None
+            return strict(record, holder)
+
+        patch.setattr(endings, "not_mine", weaker)
+
+    return apply
+
+
+no_run_id_in_the_holder = _compares_less("session", "attempt")
+no_attempt_in_the_holder = _compares_less("session", "run_id")
+no_session_in_the_holder = _compares_less("run_id", "attempt")
+
+
+def previous_is_one(patch: pytest.MonkeyPatch) -> None:
+    strict = generations._displaced
+
+    def weaker(record: Record, now: float) -> Record:
+        return replace(strict(record, now), previous=strict(replace(record, previous=()), now).previous)
+
+    patch.setattr(generations, "_displaced", weaker)
+
+
+def cancel_forgets_previous(patch: pytest.MonkeyPatch) -> None:
+    strict = generations.cancel
+
+    def weaker(record: Record | None, command: c.Cancel, now: float) -> Result:
+        result = strict(record, command, now)
+        if isinstance(result, Decision) and result.record is not None and result.did is Did.CANCELLED:
+            return decide(result.did, replace(result.record, previous=()))
+        return result
+
+    _handler(c.Cancel, weaker)(patch)
+
+
+def purged_while_it_owes(patch: pytest.MonkeyPatch) -> None:
+    def weaker(record: Record | None, _command: c.Purge, _now: float) -> Result:
+        return Refused(Why.ABSENT) if record is None else Decision(Did.PURGED, None)
+
+    _handler(c.Purge, weaker)(patch)
+
+
+def expires_while_it_owes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(records, "ttl_of", lambda record: 1 if record.phase in records.TERMINAL else None)
+
+
+def outbox_is_not_carried_on(patch: pytest.MonkeyPatch) -> None:
+    strict = generations._displaced
+    patch.setattr(generations, "_displaced", lambda record, now: replace(strict(record, now), outbox=()))
+
+
+def a_claim_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    def weaker(record: Record, command: c.Claim, now: float) -> Result:
+        return claims.start(record, command, now, Did.WON, record.failures)
+
+    patch.setattr(claims, "_claim_waiting", weaker)
+
+
+def a_live_holder_is_taken_over(patch: pytest.MonkeyPatch) -> None:
+    strict = claims._claim_running
+
+    def weaker(record: Record, command: c.Claim, now: float) -> Result:
+        holder = record.holder
+        if holder is None:
+            raise IllegalTransition(record.phase, "Claim", "a running record without a holder")
+        return strict(record, replace(command, closed=command.closed | {holder.session}), now)
+
+    patch.setattr(claims, "_claim_running", weaker)
+
+
+def takeovers_without_a_budget(patch: pytest.MonkeyPatch) -> None:
+    strict = claims._claim_running
+
+    def weaker(record: Record, command: c.Claim, now: float) -> Result:
+        result = strict(record, command, now)
+        spent = isinstance(result, Decision) and result.did is Did.EXHAUSTED
+        return claims.start(record, command, now, Did.TAKEOVER, record.failures + 1) if spent else result
+
+    patch.setattr(claims, "_claim_running", weaker)
+
+
+def deadlines_are_extended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(generations, "tell", lambda previous, deadline: tuple(replace(e, deadline=deadline) for e in previous))
+
+
+def the_successor_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    strict = endings.finish
+    patch.setattr(endings, "finish", lambda record, last, now, new, did, _successor=None: strict(record, last, now, new, did))
+
+
+def no_hooks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(generations, "owing", lambda record, _last: record)
+
+
+def counts_stay(patch: pytest.MonkeyPatch) -> None:
+    strict = claims.start
+
+    def weaker(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
+        result = strict(record, command, now, did, failures)
+        kept = replace(result.record, uncounted=record.uncounted) if result.record is not None else None
+        return Decision(result.did, kept, result.effects, result.counts)
+
+    patch.setattr(claims, "start", weaker)
+
+
+def a_replaced_stop_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    strict = generations.entry
+    patch.setattr(generations, "entry", lambda record, holder, deadline, **_: strict(record, holder, deadline, counted=False))
+
+
+def the_attempt_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    strict = claims.start
+
+    def weaker(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
+        again = replace(record, attempt=record.attempt - 1) if record.phase is Phase.RUNNING else record
+        return strict(again, command, now, did, failures)
+
+    patch.setattr(claims, "start", weaker)
+
+
+def expiry_takes_the_untold(patch: pytest.MonkeyPatch) -> None:
+    strict = upkeep.expire_previous
+    everybody = [f"s{number}" for number in range(9)]
+    _handler(
+        c.ExpirePrevious,
+        lambda record, command, now: strict(record, replace(command, closed=frozenset(everybody)), now),
+    )(patch)
+
+
+def _header_without(flag: str) -> Patch:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        strict = sweeps.deserves_a_look
+
+        def weaker(state: State, **about: Any) -> bool:
+            return strict(replace(state, flags=state.flags.replace(flag, "")), **about)
+
+        patch.setattr(sweeps, "deserves_a_look", weaker)
+
+    return apply
+
+
+def no_look_at_closed_holders(patch: pytest.MonkeyPatch) -> None:
+    strict = sweeps.deserves_a_look
+    patch.setattr(sweeps, "deserves_a_look", lambda state, **about: strict(state, **{**about, "holder_closed": False}))
+
+
+no_look_at_the_outbox = _header_without("o")
+no_look_at_seen = _header_without("s")
+no_look_at_previous = _header_without("p")
