@@ -43,10 +43,13 @@ class Report:
 
 
 class Explorer:
-    """Explores one scenario. ``without``: rules taken away from the modelled shells; ``live``: whether each state can end."""
+    """Explores one scenario. ``without``: rules taken away from the modelled shells.
 
-    def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset(), *, live: bool = True) -> None:
-        self.live = live
+    ``every``: of so many states one is brought to rest together, and all alone; 0: none.
+    """
+
+    def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset(), *, every: int = 1) -> None:
+        self.every = every
         self.scenario = scenario
         self.world = World(without, unknowns="unknown" in scenario.kinds)
         self.moves = Moves(self.world, scenario)
@@ -57,7 +60,7 @@ class Explorer:
     def run(self, most: int | None = None) -> Report:
         """Explore until nothing is new, something is broken, or ``most`` states are seen."""
         report = Report(self.scenario.name)
-        started = time.perf_counter()
+        started = time.process_time()
         begin = self.scenario.begins()
         seen = {_digest(begin)}
         queue: deque[tuple[int, int, State]] = deque([(0, 0, begin)])
@@ -65,7 +68,7 @@ class Explorer:
             index, report.depth, state = queue.popleft()
             number = -1
             try:
-                if self.live:
+                if self.every:
                     self._comes_to_rest(index, state)
                 for number, move in enumerate(self.moves.of(state)):
                     report.transitions += 1
@@ -83,13 +86,13 @@ class Explorer:
             if most is not None and len(seen) >= most and queue:
                 report.complete = False
                 break
-        report.states, report.seconds = len(seen), time.perf_counter() - started
+        report.states, report.seconds = len(seen), time.process_time() - started
         report.rests = self.rest.alone_checked + self.rest.together_checked
         return report
 
     def _comes_to_rest(self, index: int, state: State) -> None:
         self.rest.alone(state)
-        if index % self.scenario.rest_every == 0:
+        if index % self.every == 0:
             self.rest.together(state)
 
     # -- traces ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tests.model.world import (
     State,
     World,
     is_stuck,
+    plain,
 )
 
 KEY = "key"
@@ -66,7 +67,6 @@ class Scenario(Struct, frozen=True, kw_only=True):
     expiries: int = 0
     drains: int = 0
     most_again: int = 3
-    rest_every: int = 1
 
     def begins(self) -> State:
         """The first state."""
@@ -82,6 +82,7 @@ class Moves:
     def __init__(self, world: World, scenario: Scenario) -> None:
         self.world = world
         self.scenario = scenario
+        self._suspicious: dict[tuple[int, int, bool, bool], bool] = {}
 
     # -- which -------------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,8 @@ class Moves:
         match request[0]:
             case "body":
                 ended = self.scenario.bodies
-                told = (request[2].session, request[2].run_id, request[2].attempt) in state.signals
+                told = plain(request[2]) in state.signals
+                yield from self._evictions(state, proc)
                 status = state.sessions[int(proc.owner[1:]) - 1]
                 if told or status in {DRAINING, FROZEN}:
                     ended = (*ended, "halted")
@@ -124,6 +126,18 @@ class Moves:
                 yield from self._puts(state, proc, request)
             case _:
                 yield ("step", proc, "")
+
+    def _evictions(self, state: State, proc: Proc) -> Iterator[Move]:
+        """The worker's own timer: a body over its deadline, or over the grace of its cancel."""
+        holder = self.world.nodes.requests[proc.node][2]
+        if not state.tick:
+            return
+        cell = next((cell for key, cell, _ in state.keys if key == proc.key), NOTHING)
+        command = self.world.cells.command(c.Evict(holder=holder, next_run_id="", jitter=0.5))
+        mine = [other for other in state.procs if other.owner == proc.owner and other.run_id == proc.run_id]
+        overdue = isinstance(self.world.cells.decide(cell, command, state.tick, 0), int)
+        if overdue and len(mine) == 1 and state.sessions[int(proc.owner[1:]) - 1] in {OPEN, DRAINING}:
+            yield ("overstays", proc)
 
     def _puts(self, state: State, proc: Proc, request: tuple[Any, ...]) -> Iterator[Move]:
         again = request[0] == "put again"
@@ -176,17 +190,24 @@ class Moves:
     def suspicious(self, state: State, cell: int) -> bool:
         """Whether a sweep makes a keeper look: the shipped ``deserves_a_look`` on the shipped header."""
         record = self.world.cells.records[cell]
-        header = records.read_state(records.state_of(record)) if record is not None else None
-        if header is None or record is None:
+        if record is None:
             return False
-        return sweeps.deserves_a_look(
-            header,
-            age=TICK,
-            now=NOW + TICK * state.tick,
-            holder_closed=bool(header.session) and state.sessions[int(header.session[1:]) - 1] in CLOSED,
-            has_wakeup=any((w[0], w[1]) == (record.key, header.run_id) for w in state.wakeups),
-            has_timer=False,
-        )
+        holder = record.holder
+        closed = holder is not None and state.sessions[int(holder.session[1:]) - 1] in CLOSED
+        has_wakeup = any((w[0], w[1]) == (record.key, record.run_id) for w in state.wakeups)
+        about = (cell, state.tick, closed, has_wakeup)
+        known = self._suspicious.get(about)
+        if known is None:
+            header = records.read_state(records.state_of(record))
+            known = self._suspicious[about] = header is not None and sweeps.deserves_a_look(
+                header,
+                age=TICK,
+                now=NOW + TICK * state.tick,
+                holder_closed=bool(header.session) and closed,
+                has_wakeup=has_wakeup,
+                has_timer=False,
+            )
+        return known
 
     def _world(self, state: State) -> Iterator[Move]:
         if state.ticks:
@@ -261,6 +282,11 @@ class Moves:
         draft.wakeups.append((key, run_id, snap, session))
         node = self.world.nodes.start("handle", session, key, run_id, snap)
         self._go_on(draft, draft.begin(Proc(session, node, key, run_id, snap)))
+
+    def _overstays(self, draft: Draft, proc: Proc) -> None:
+        holder = self.world.nodes.requests[proc.node][2]
+        node = self.world.nodes.start("evict", proc.key, holder)
+        self._go_on(draft, draft.begin(Proc(proc.owner, node, proc.key, proc.run_id, proc.snap)))
 
     def _look(self, draft: Draft, key: str) -> None:
         name = f"k{draft.looks}"

@@ -68,6 +68,11 @@ class Rest:
                 if write in draft.late:
                     self.moves._late(draft, write)
         draft.late = ()
+        begin = draft.freeze()
+        memo = (begin.keys, begin.wakeups, begin.sessions, begin.marks, begin.books, begin.tick, exact)
+        if memo in self._rested:
+            return
+        self._rested.add(memo)
         for _ in range(MOST_ROUNDS):
             before = draft.freeze()
             self._one_round(draft)

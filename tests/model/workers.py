@@ -57,6 +57,9 @@ class Workers(Commits):
             yield from self.perform(key, cell, done.effects)
             del looked, done, record, snap
             ended = yield ("body", key, holder, cell)
+            if (yield ("marked?", "evicted", holder)):
+                yield from self.confirm_and_tell(key, holder)
+                return
             result = yield from self.store(key, holder, task, ended, cell)
             answered = True
             del cell
@@ -72,7 +75,7 @@ class Workers(Commits):
             yield ("ack",)
         except (GaveUp, Fumbled):  # Worker._handle: the entry leaves the table, the wake-up is put down unanswered
             if holder is not None and not answered:
-                yield ("give up", holder)
+                yield ("mark", "given up", holder)
 
     # -- worker/head.py ----------------------------------------------------------------------------------------------
 
@@ -150,11 +153,28 @@ class Workers(Commits):
     def void(self, key: str, holder: Holder, result: No) -> Shell:
         """``Handler._void``: one confirm; a fenced attempt neither acks nor naks [24]."""
         if "confirm" not in self.without:
-            confirmed = yield from self.confirm(holder.session, key, holder)
-            if isinstance(confirmed, Done):
-                yield from self.perform(key, confirmed.cell, confirmed.effects)
+            yield from self.confirm_and_tell(key, holder)
         if result.why != Why.FENCED.value or "fenced" in self.without:
             yield ("ack",)
+
+    def confirm_and_tell(self, key: str, holder: Holder) -> Shell:
+        """``Tail.confirm``: the one write of a superseded body's process."""
+        confirmed = yield from self.confirm(holder.session, key, holder)
+        if isinstance(confirmed, Done):
+            yield from self.perform(key, confirmed.cell, confirmed.effects)
+
+    def evict(self, key: str, holder: Holder) -> Shell:
+        """``Handler._evict`` and ``_evicted``: a body of this process overstays, its attempt is ended for it [30]."""
+        command = c.Evict(holder=holder, next_run_id=f"{holder.run_id}+{holder.session}!", jitter=0.5)
+        try:
+            result = yield from self.commit(key, self.cells.command(command), None, ("own evict", holder))
+            if isinstance(result, Done):
+                yield from self.count_ended(result)
+                yield from self.perform(key, result.cell, result.effects)
+                yield ("ack",)
+                yield ("mark", "evicted", holder)
+        except GaveUp:  # it is tried again a little later, or a supervisor does it
+            return
 
     def confirm(self, session: str, key: str, holder: Holder) -> Shell:
         tag = f"{session}/{holder.run_id}/{holder.attempt}"

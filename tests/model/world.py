@@ -36,7 +36,7 @@ class State(NamedTuple):
     sessions: tuple[str, ...]
     procs: tuple[Proc, ...]
     signals: tuple[tuple[str, str, int], ...]
-    given_up: tuple[tuple[str, str, int], ...]
+    marks: tuple[tuple[str, str, str, int], ...]
     late: tuple[tuple[str, int, int], ...]
     todo: int
     tick: int
@@ -71,7 +71,7 @@ class Draft:
         self.sessions = list(state.sessions)
         self.procs = list(state.procs)
         self.signals = state.signals
-        self.given_up = state.given_up
+        self.marks = state.marks
         self.late = state.late
         self.todo, self.tick = state.todo, state.tick
         self.faults, self.looks, self.ticks = state.faults, state.looks, state.ticks
@@ -95,7 +95,7 @@ class Draft:
             tuple(self.sessions),
             tuple(self.procs),
             self.signals,
-            self.given_up,
+            self.marks,
             self.late,
             self.todo,
             self.tick,
@@ -182,7 +182,7 @@ class Draft:
     def answer(self, proc: Proc, answer: Any) -> Proc | None:
         """A shell's step is taken; where it is then, None if it has ended."""
         self.procs.remove(proc)
-        return self._settle(proc._replace(node=self.nodes.send(proc.node, answer)))
+        return self._settle(Proc(proc.owner, self.nodes.send(proc.node, answer), *proc[2:]))
 
     def interrupt(self, proc: Proc, what: str) -> None:
         self.procs.remove(proc)
@@ -204,12 +204,12 @@ class Draft:
                     answer = self.cell(request[1])
                 case "clock?":
                     answer = self.tick
-                case "given up?":
-                    answer = plain(request[1]) in self.given_up
+                case "marked?":
+                    answer = (request[1], *plain(request[2])) in self.marks
                 case "has body?":
                     answer = self._has_body(proc, request[1], request[2])
-                case "give up":
-                    self.given_up = (*self.given_up, plain(request[1]))
+                case "mark":
+                    self._mark(request[1], request[2])
                     answer = None
                 case "count":
                     self._count(request[1], request[2])
@@ -227,7 +227,13 @@ class Draft:
                 case _:
                     self.procs.append(proc)
                     return proc
-            proc = proc._replace(node=self.nodes.send(proc.node, answer))
+            proc = Proc(proc.owner, self.nodes.send(proc.node, answer), *proc[2:])
+
+    def _mark(self, what: str, holder: Holder) -> None:
+        """``Table.give_up``; ``Table.evict``, of a body that still runs."""
+        runs = any(self.nodes.requests[proc.node][:3:2] == ("body", holder) for proc in self.procs)
+        if what != "evicted" or runs:
+            self.marks = tuple(sorted({*self.marks, (what, *plain(holder))}))
 
     def _has_body(self, proc: Proc, holder: Holder, at_hand: str) -> bool:
         """``Head._has_body``: another delivery of this process works on that run, or that very body is stuck."""
