@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core import claims, endings, generations, records, sweeps, transitions, upkeep
+from tenure.core import claims, endings, generations, policy, records, sweeps, transitions, upkeep
 from tenure.core import commands as c
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide
 from tenure.core.records import Holder, Phase, Record, State
+from tenure.core.silence import Silence
+from tests.model.leases import Leases
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -214,3 +216,26 @@ def no_look_at_closed_holders(patch: pytest.MonkeyPatch) -> None:
 no_look_at_the_outbox = _header_without("o")
 no_look_at_seen = _header_without("s")
 no_look_at_previous = _header_without("p")
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+def trust_runs_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(policy, "trusted_until", lambda sent, ttl: sent + 1.0 + ttl)
+
+
+def closed_before_a_ttl_of_silence(patch: pytest.MonkeyPatch) -> None:
+    def hasty(told: Silence, now: float) -> list[str]:
+        return [name for name, clock in told._clocks.items() if now - clock.since >= 0.6 * clock.ttl]
+
+    patch.setattr(Silence, "silent", hasty)
+
+
+def closed_while_cut_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Silence, "tick", lambda _told, _now, **_: True)
+    patch.setattr(Leases, "unfair_close", True)
+
+
+def nobody_is_closed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Silence, "tick", lambda _told, _now, **_: False)

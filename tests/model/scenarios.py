@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from tenure.core.records import Hook, Hooks, Overlap, Policy, Task
@@ -81,8 +83,9 @@ SMALL: tuple[Scenario, ...] = (
         name="three generations, wait",
         shows="A runs, B waits for its end, and so does C after it",
         wishes=(submit("A"), swap("B", "wait"), swap("C", "wait", after=(0, 1))),
-        sessions=2,
-        looks=1,
+        sessions=1,
+        slots=2,
+        looks=0,
         faults=0,
     ),
     Scenario(
@@ -95,15 +98,19 @@ SMALL: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="cancel over an older body",
-        shows="A runs, B waits for it and is cancelled, and the key is purged or submitted anew",
-        wishes=(
-            submit("A"),
-            swap("B", "wait"),
-            Wish(what="cancel", after=(0, 1)),
-            Wish(what="purge", after=(0, 1, 2)),
-            submit("C", after=(0, 1, 2)),
-        ),
-        sessions=2,
+        shows="A runs, B waits for it and is cancelled, and the key is submitted anew",
+        wishes=(submit("A"), swap("B", "wait"), Wish(what="cancel", after=(0, 1)), submit("C", after=(0, 1, 2))),
+        sessions=1,
+        slots=2,
+        looks=0,
+        faults=0,
+    ),
+    Scenario(
+        name="purge over an older body",
+        shows="A runs, B waits for it, and the key is purged and submitted anew",
+        wishes=(submit("A"), swap("B", "wait"), Wish(what="purge", after=(0, 1)), submit("C", after=(0, 1, 2))),
+        sessions=1,
+        slots=2,
         looks=0,
         faults=0,
     ),
@@ -221,7 +228,7 @@ SMALL: tuple[Scenario, ...] = (
         sessions=1,
         slots=2,
         looks=1,
-        ticks=3,
+        ticks=2,
         faults=0,
     ),
     Scenario(
@@ -230,7 +237,7 @@ SMALL: tuple[Scenario, ...] = (
         wishes=(submit("A"), CANCEL, submit("B", after=(0, 1))),
         sessions=1,
         slots=2,
-        looks=1,
+        looks=0,
         ticks=1,
         faults=0,
     ),
@@ -238,7 +245,8 @@ SMALL: tuple[Scenario, ...] = (
         name="grace of a replace",
         shows="a body that ignores its stop is void after its grace, however often it is told",
         wishes=(submit("A"), swap("B"), swap("C", after=(0, 1))),
-        sessions=2,
+        sessions=1,
+        slots=2,
         looks=0,
         ticks=1,
         faults=0,
@@ -255,3 +263,33 @@ SMALL: tuple[Scenario, ...] = (
     ),
 )
 BY_NAME = {scenario.name: scenario for scenario in SMALL}
+
+
+def larger(name: str, **budgets: Any) -> Scenario:
+    """The same with more of something."""
+    return replace(BY_NAME[name], name=f"{name}, large", **budgets)
+
+
+ALL_KINDS = frozenset({"crash", "freeze", "again", "double", "lose", "fumble"})
+LARGE: tuple[Scenario, ...] = (
+    larger("cancel and a crash", faults=2, kinds=ALL_KINDS, supervisors=2, looks=2),
+    larger("three generations, wait", sessions=2, looks=1),
+    larger("three generations, parallel", looks=1, faults=1, kinds=ALL_KINDS),
+    larger("cancel over an older body", sessions=2, looks=1),
+    larger("purge over an older body", sessions=2, looks=1),
+    larger("replace and a crash", sessions=3, kinds=ALL_KINDS),
+    larger("retry budget and takeover", faults=2, workers=3, kinds=ALL_KINDS, supervisors=2, looks=2),
+    larger("reschedule against replace", sessions=3, looks=1, kinds=ALL_KINDS, most_again=3),
+    larger("lost claims of one process", bodies=("returned", "failed"), faults=4, sessions=2),
+    larger("unknown claim and outcome", slots=2, faults=2, kinds=ALL_KINDS | {"unknown"}),
+    larger("unknown replace", workers=1, sessions=1, slots=2, faults=2),
+    larger("unknown cancel and a new life", sessions=2, faults=2),
+    larger("purge and new life", kinds=ALL_KINDS, slots=2),
+    larger("outbox with expiry", sessions=2, supervisors=2, looks=2, faults=1, kinds=ALL_KINDS),
+    larger("outbox and replace", sessions=2, looks=1, faults=1),
+    larger("hooks of a cancelled run", sessions=2, looks=1, faults=1, bodies=("returned", "given up")),
+    larger("timeout and eviction", ticks=3),
+    larger("stuck bodies of one process", looks=1),
+    larger("grace of a replace", sessions=2, looks=1),
+    larger("drain and snooze", looks=1, faults=1),
+)

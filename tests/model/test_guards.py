@@ -12,7 +12,9 @@ import pytest
 from msgspec import Struct
 
 from tests.model import removals as r
+from tests.model.cells import Broken
 from tests.model.explore import Explorer
+from tests.model.leases import Leases
 from tests.model.scenarios import BY_NAME
 
 MOST = 60_000
@@ -37,7 +39,7 @@ GUARDS = (
     Guard(of="[3] a given-up attempt is taken for one's claim", scenario="lost claims of one process", breaks=(4,), without="given up"),
     Guard(of="[4] previous holds one body", scenario="three generations, wait", breaks=(8,), patch=r.previous_is_one, without="counting"),
     Guard(of="[5] a cancel forgets previous", scenario="cancel over an older body", breaks=(8,), patch=r.cancel_forgets_previous, without="counting"),
-    Guard(of="[5] purged while it owes", scenario="cancel over an older body", breaks=(8,), patch=r.purged_while_it_owes),
+    Guard(of="[5] purged while it owes", scenario="purge over an older body", breaks=(8,), patch=r.purged_while_it_owes),
     Guard(of="[6] expires while it owes", scenario="outbox with expiry", breaks=(6,), patch=r.expires_while_it_owes),
     Guard(of="[6] the outbox is not carried on", scenario="outbox and replace", breaks=(6,), patch=r.outbox_is_not_carried_on),
     Guard(of="[7] no seen in the target", scenario="outbox with expiry", breaks=(1, 6), without="seen"),
@@ -54,7 +56,7 @@ GUARDS = (
     Guard(of="a live holder is taken over", scenario="retry budget and takeover", breaks=(8,), patch=r.a_live_holder_is_taken_over),
     Guard(of="a takeover does not count its attempt", scenario="retry budget and takeover", breaks=(1, 4), patch=r.the_attempt_is_not_counted),
     Guard(of="deadlines are extended", scenario="grace of a replace", breaks=(8,), patch=r.deadlines_are_extended),
-    Guard(of="previous expires untold", scenario="three generations, wait", breaks=(8,), patch=r.expiry_takes_the_untold),
+    Guard(of="previous expires untold", scenario="replace and a crash", breaks=(8,), patch=r.expiry_takes_the_untold),
     Guard(of="the successor is dropped", scenario="reschedule against replace", breaks=(6,), patch=r.the_successor_is_dropped),
     Guard(of="[28] a replaced stop owes no hooks", scenario="hooks of a cancelled run", breaks=(6,), patch=r.no_hooks),
     Guard(of="counts stay in the record", scenario="three generations, stop", breaks=(10,), patch=r.counts_stay),
@@ -74,6 +76,24 @@ def test_without_a_rule_the_model_finds_a_violation(guard: Guard, monkeypatch: p
     assert report.broken is not None, f"nothing notices that it is gone: {report}"
     assert report.broken.number in guard.breaks, str(report)
     assert report.trace
+
+
+@pytest.mark.parametrize(
+    ("number", "patch"),
+    [
+        pytest.param(8, r.trust_runs_from_the_answer, id="[17] trust runs from the answer"),
+        pytest.param(8, r.closed_before_a_ttl_of_silence, id="closed before a ttl of silence"),
+        pytest.param(8, r.closed_while_cut_off, id="[16] closed while cut off, whatever its revision"),
+        pytest.param(7, r.nobody_is_closed, id="nobody is closed"),
+    ],
+)
+def test_without_a_rule_a_lease_is_closed_too_early_or_never(
+    number: int, patch: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch(monkeypatch)
+    with pytest.raises(Broken) as broken:
+        Leases(10, 2).run()
+    assert broken.value.number == number
 
 
 def test_a_trace_says_who_did_what_and_what_became_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:

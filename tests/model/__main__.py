@@ -1,0 +1,47 @@
+"""``python -m tests.model [--large] [--most N] [--every N] [name ...]``: explore, and print what was seen.
+
+Ends with 1 if an invariant is broken, after the shortest trace to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.model.cells import Broken
+from tests.model.explore import Explorer
+from tests.model.leases import Leases
+from tests.model.scenarios import LARGE, SMALL
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="the larger scenarios too")
+    parser.add_argument("--most", type=int, default=400_000, help="states of one scenario (default: 400,000)")
+    parser.add_argument("--every", type=int, default=200, help="of so many states one is brought to rest together")
+    parser.add_argument("names", nargs="*", help="scenarios whose names contain one of these")
+    options = parser.parse_args()
+    states = transitions = 0
+    broken = False
+    for scenario in (*SMALL, *(LARGE if options.large else ())):
+        if options.names and not any(name in scenario.name for name in options.names):
+            continue
+        report = Explorer(scenario, every=options.every).run(options.most)
+        print(report, flush=True)
+        states, transitions = states + report.states, transitions + report.transitions
+        broken = broken or report.broken is not None
+    if not options.names:
+        leases = Leases(12, 2) if options.large else Leases()
+        try:
+            leases.run()
+        except Broken as error:
+            print(f"leases: BROKEN {error}")
+            broken = True
+        print(f"leases: {leases.states:,} states, {leases.transitions:,} transitions")
+        states, transitions = states + leases.states, transitions + leases.transitions
+    print(f"{states:,} states, {transitions:,} transitions{', BROKEN' if broken else ''}")
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Every state of every small scenario: no invariant of DESIGN.md section 6 is broken, and each state comes to rest.
+
+``python -m tests.model --large`` (`make model`) does the same with larger bounds. That the model would find what is wrong is
+shown by `test_guards.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.explore import Explorer
+from tests.model.leases import Leases
+from tests.model.moves import Scenario
+from tests.model.scenarios import LARGE, SMALL
+
+
+@pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
+def test_no_invariant_is_broken_and_every_state_comes_to_rest(scenario: Scenario) -> None:
+    report = Explorer(scenario, every=100).run()
+    print(report)
+    assert report.broken is None, str(report)
+    assert report.complete
+
+
+def test_no_session_is_closed_while_its_process_trusts_it() -> None:
+    leases = Leases()
+    leases.run()
+    print(f"leases: {leases.states:,} states, {leases.transitions:,} transitions")
+
+
+def test_the_larger_scenarios_begin() -> None:
+    """That they hold is for `make model`; here, that they can be run."""
+    for scenario in LARGE:
+        report = Explorer(scenario, every=10).run(most=300)
+        assert report.broken is None, str(report)
+
+
+def test_the_same_exploration_comes_out_the_same() -> None:
+    """A trace is found by numbers of moves: their order must not depend on hashing."""
+    counts = [(r.states, r.transitions, r.depth) for r in (Explorer(SMALL[0]).run(), Explorer(SMALL[0]).run())]
+    assert counts[0] == counts[1]
