@@ -16,9 +16,11 @@ CHAOS_ARGS ?=
 # `make sim SEEDS=10000`; `make sim SEED=4711` runs that one again and shows all of it.
 SEEDS ?= 200
 MUTANTS_ARGS ?=
+# `make model MODEL_ARGS="--most 1000000 outbox"`: more states of the scenarios whose names contain that.
+MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format types chaos sim mutants bench clean
+.PHONY: venv demo test lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -43,6 +45,9 @@ format: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+model: $(STAMP)
+	$(BIN)/python -m tests.model --large $(MODEL_ARGS)
 
 chaos: $(STAMP)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)

@@ -14,7 +14,10 @@ UNTOLD = -1
 
 
 class Run(NamedTuple):
-    """A run that was accepted: who claimed each attempt and until when it was told to stop, which bodies started, its end."""
+    """A run that was accepted: who claimed each attempt and until when it was told to stop, its end.
+
+    ``started``, ``stored``: bit for bit, of which attempts a body began, and of which an outcome or retry of its own was stored.
+    """
 
     run_id: str
     key: str
@@ -22,6 +25,7 @@ class Run(NamedTuple):
     parallel: bool
     claims: tuple[tuple[str, int], ...] = ()
     started: int = 0
+    stored: int = 0
     end: str = ""
     cancelled: bool = False
 
@@ -122,6 +126,8 @@ def _holder(books: Books, old: Record | None, new: Record, made: Made) -> Books:
 def _outcome(books: Books, old: Record, new: Record, made: Made) -> Books:
     if made.kind in TAILS and made.by != old.holder:
         raise Broken(3, f"{made.kind} of {made.by} is stored over {old.holder}")
+    if made.kind in TAILS:
+        books = books.with_run(_with_stored(books.run(old.run_id), old.attempt))
     if old.phase is Phase.CANCELLED and new.run_id == old.run_id and new.phase is not Phase.CANCELLED:
         raise Broken(5, "cancelled is not for ever")
     if old.phase is Phase.STOPPING and new.run_id == old.run_id and new.phase not in {Phase.STOPPING, Phase.CANCELLED}:
@@ -143,6 +149,12 @@ def _outcome(books: Books, old: Record, new: Record, made: Made) -> Books:
     if made.follows and old.phase is Phase.RUNNING and new.generation != old.generation + 1:
         raise Broken(6, f"the successor of {old.run_id} is lost to its outcome")
     return books.with_run(run._replace(end=last.phase.value, cancelled=run.cancelled or last.phase is Phase.CANCELLED))
+
+
+def _with_stored(run: Run | None, attempt: int) -> Run:
+    if run is None:
+        raise Broken(2, "an outcome of a run that nobody accepted")
+    return run._replace(stored=run.stored | 1 << attempt)
 
 
 def _told(books: Books, new: Record) -> Books:
@@ -239,6 +251,24 @@ def begun(books: Books, holder: Holder) -> Books:
     if run.started & bit:
         raise Broken(4, f"attempt {holder.attempt} of {holder.run_id} starts twice [3]")
     return books.with_run(run._replace(started=run.started | bit))
+
+
+def learned(books: Books, holder: Holder, record: Record | None, *, own: bool) -> None:
+    """What a body's process makes of ``record``: its outcome is stored by itself, or it is refused. Raises Broken.
+
+    An outcome that was stored and left no trace since (the key was purged, or ``last`` is a later run's) may pass for refused.
+    """
+    run = books.run(holder.run_id)
+    if own and (run is None or not run.stored >> holder.attempt & 1):
+        raise Broken(3, f"{holder} takes another's write for its own")
+    last = record.last if record is not None else None
+    shown = last is not None and (last.run_id, last.attempt, last.session) == (
+        holder.run_id,
+        holder.attempt,
+        holder.session,
+    )
+    if shown and not own:
+        raise Broken(10, f"{holder} takes its own outcome for refused [23]")
 
 
 def buried(books: Books, entry: str) -> Books:

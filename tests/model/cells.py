@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core import transitions
 from tenure.core.errors import IllegalTransition
-from tenure.core.outcomes import Apply, Did, Effect, Refused, Signal, Wake, effects_of
-from tenure.core.records import NULL, Count, Entry, Failure, Holder, Record, decode, encode
+from tenure.core.outcomes import Apply, Did, Effect, Refused, Signal, Wake, Why, effects_of
+from tenure.core.records import NULL, Count, Entry, Failure, Holder, Phase, Record, decode, encode
 
 NOTHING = 0
 """The cell of a key that never was: a create expects it."""
@@ -111,6 +111,9 @@ class Cells:
         except IllegalTransition as error:
             raise Broken(0, str(error)) from error
         if isinstance(result, Refused):
+            stopping = before is not None and before.phase is Phase.STOPPING
+            if stopping and isinstance(command, c.Submit) and result.why is Why.LIVE:
+                raise Broken(7, "a submit is swallowed by a run that can only end cancelled [28]")
             return "refused", result.why.value
         seen = command.seen if isinstance(command, c.Submit) else None
         made = Made(

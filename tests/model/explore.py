@@ -10,8 +10,9 @@ from hashlib import blake2b
 
 import msgspec
 
+from tests.model.bounds import Scenario
 from tests.model.cells import NOTHING, Broken
-from tests.model.moves import Move, Moves, Scenario
+from tests.model.moves import Move, Moves
 from tests.model.rest import Rest, shown
 from tests.model.world import State, World
 
@@ -103,7 +104,8 @@ class Explorer:
         while index > 0:
             numbers.append(self._move[index])
             index = self._parents[index]
-        state, lines = self.scenario.begins(), []
+        state = self.scenario.begins()
+        lines: list[str] = []
         for number in reversed(numbers):
             move = next(m for n, m in enumerate(self.moves.of(state)) if n == number)
             try:

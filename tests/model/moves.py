@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct
-
 from tenure.core import commands as c
 from tenure.core import records, sweeps
 from tenure.core.records import TERMINAL, Phase, Task
-from tests.model.books import Books
+from tests.model.bounds import KEY, Scenario
 from tests.model.cells import NOTHING, NOW, TICK
 from tests.model.world import (
     CLOSED,
@@ -29,51 +27,9 @@ from tests.model.world import (
     plain,
 )
 
-KEY = "key"
 BOUNDED = frozenset({"snoozed", "rescheduled"})
 """Ends of bodies that ask for more of the same: without a bound there would be no end to the states."""
 Move = tuple[Any, ...]
-
-
-class Wish(Struct, frozen=True, kw_only=True):
-    """What a client asks for, once. ``after``: only when these (by number) were given and answered."""
-
-    what: str
-    run_id: str = ""
-    task: Task | None = None
-    if_live: c.IfLive = "keep"
-    after: tuple[int, ...] = ()
-
-
-class Scenario(Struct, frozen=True, kw_only=True):
-    """A bounded configuration.
-
-    ``faults`` may happen in all, of ``kinds``; ``bodies``: how a body may end (told to stop, it may also be halted);
-    ``workers`` live at once, of ``sessions`` in all, each with ``slots``; ``supervisors`` look at once, ``looks`` times.
-    """
-
-    name: str
-    shows: str
-    wishes: tuple[Wish, ...]
-    bodies: tuple[str, ...] = ("returned",)
-    workers: int = 2
-    sessions: int = 3
-    slots: int = 1
-    supervisors: int = 1
-    looks: int = 1
-    faults: int = 1
-    kinds: frozenset[str] = frozenset({"crash"})
-    ticks: int = 0
-    expiries: int = 0
-    drains: int = 0
-    most_again: int = 3
-
-    def begins(self) -> State:
-        """The first state."""
-        return State(
-            (), (), (), (), (), (), (), (1 << len(self.wishes)) - 1, 0,
-            self.faults, self.looks, self.ticks, self.expiries, self.drains, Books(),
-        )  # fmt: skip
 
 
 class Moves:

@@ -7,7 +7,7 @@ matter are forgotten. A generator cannot be copied: it is run again from its sta
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import msgspec
@@ -80,7 +80,7 @@ class Nodes:
         return node
 
 
-def _where(shell: Shell | None) -> Any:
+def _where(shell: Any) -> Iterator[tuple[Any, ...]]:
     """Position and variables of a generator and of those that it waits for."""
     while shell is not None:
         frame = shell.gi_frame
@@ -88,7 +88,7 @@ def _where(shell: Shell | None) -> Any:
             return
         names = tuple((name, _frozen(value)) for name, value in frame.f_locals.items() if name != "self")
         yield frame.f_code.co_name, frame.f_lasti, names
-        shell = shell.gi_yieldfrom  # type: ignore[assignment]  # only generators of ours are delegated to
+        shell = shell.gi_yieldfrom
 
 
 def _frozen(value: Any) -> Any:

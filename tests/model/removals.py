@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core import claims, endings, generations, policy, records, sweeps, transitions, upkeep
+from tenure.core import claims, endings, generations, parts, policy, records, sweeps, transitions, upkeep
 from tenure.core import commands as c
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide
-from tenure.core.records import Holder, Phase, Record, State
+from tenure.core.records import Holder, Phase, Previous, Record, State
 from tenure.core.silence import Silence
 from tests.model.leases import Leases
 
@@ -79,6 +79,31 @@ def _compares_less(*fields: str) -> Patch:
 no_run_id_in_the_holder = _compares_less("session", "attempt")
 no_attempt_in_the_holder = _compares_less("session", "run_id")
 no_session_in_the_holder = _compares_less("run_id", "attempt")
+
+
+def _forgets(**fields: Any) -> Patch:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        strict = endings.not_mine
+
+        def weaker(record: Record | None, holder: Holder) -> Why | None:
+            return strict(replace(record, **fields) if record is not None else None, holder)
+
+        patch.setattr(endings, "not_mine", weaker)
+
+    return apply
+
+
+last_does_not_tell = _forgets(last=None)
+an_eviction_does_not_tell = _forgets(evicted=False)
+
+
+def a_submit_joins_a_stopping_run(patch: pytest.MonkeyPatch) -> None:
+    strict = generations.submit
+
+    def weaker(record: Record | None, command: c.Submit, now: float) -> Result:
+        return strict(_as_if_running(record), command, now)
+
+    _handler(c.Submit, weaker)(patch)
 
 
 def previous_is_one(patch: pytest.MonkeyPatch) -> None:
@@ -149,12 +174,16 @@ def takeovers_without_a_budget(patch: pytest.MonkeyPatch) -> None:
 
 
 def deadlines_are_extended(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(generations, "tell", lambda previous, deadline: tuple(replace(e, deadline=deadline) for e in previous))
+    patch.setattr(
+        generations, "tell", lambda previous, deadline: tuple(replace(e, deadline=deadline) for e in previous)
+    )
 
 
 def the_successor_is_dropped(patch: pytest.MonkeyPatch) -> None:
     strict = endings.finish
-    patch.setattr(endings, "finish", lambda record, last, now, new, did, _successor=None: strict(record, last, now, new, did))
+    patch.setattr(
+        endings, "finish", lambda record, last, now, new, did, _successor=None: strict(record, last, now, new, did)
+    )
 
 
 def no_hooks(patch: pytest.MonkeyPatch) -> None:
@@ -173,8 +202,10 @@ def counts_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_replaced_stop_counts_twice(patch: pytest.MonkeyPatch) -> None:
-    strict = generations.entry
-    patch.setattr(generations, "entry", lambda record, holder, deadline, **_: strict(record, holder, deadline, counted=False))
+    def weaker(record: Record, holder: Holder, deadline: float | None, **_: bool) -> Previous:
+        return parts.entry(record, holder, deadline, counted=False)
+
+    patch.setattr(generations, "entry", weaker)
 
 
 def the_attempt_is_not_counted(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from tenure.core.records import TERMINAL, Record
 from tests.model.books import Books, due_counts, owed_counts
+from tests.model.bounds import KEY, Scenario
 from tests.model.cells import Broken
-from tests.model.moves import KEY, Moves, Scenario
+from tests.model.moves import Moves
 from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
 
 MOST_ROUNDS, MOST_STEPS = 24, 400

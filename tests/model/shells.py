@@ -100,25 +100,29 @@ class Shells(Workers):
         if not isinstance(command, c.Submit | c.Replace):
             raise TypeError(command)
         try:
-            key, once = command.key, ("trace", command.run_id)
-            result = yield from self.commit(key, number, NOTHING, once=once)
-            if isinstance(command, c.Submit) and isinstance(result, No) and not result.unsure:
-                lost = yield from self.lost_holder(result)
-                if lost is not None:
-                    again = self.cells.command(replace(command, lost=lost))
-                    result = yield from self.commit(key, again, result.cell, once=once)
-            if isinstance(result, Done):
-                yield from self.perform(key, result.cell, result.effects)
-                return "accepted", command.run_id
-            if result.why == Why.ALREADY.value:
-                yield from self.complete(key, result.cell)
-                return "accepted", command.run_id
-            record = self.record(result.cell)
-            if record is not None and record.phase is Phase.WAITING:  # Client._help, of one that waits for long
-                yield from self.complete(key, result.cell)
-            return result.why, record.run_id if record is not None else ""
+            return (yield from self.started(command, number))
         except GaveUp:
             return "unknown", command.run_id
+
+    def started(self, command: c.Submit | c.Replace, number: int) -> Shell:
+        """The same, until it is certain."""
+        key, once = command.key, ("trace", command.run_id)
+        result = yield from self.commit(key, number, NOTHING, once=once)
+        if isinstance(command, c.Submit) and isinstance(result, No) and not result.unsure:
+            lost = yield from self.lost_holder(result)
+            if lost is not None:
+                again = self.cells.command(replace(command, lost=lost))
+                result = yield from self.commit(key, again, result.cell, once=once)
+        if isinstance(result, Done):
+            yield from self.perform(key, result.cell, result.effects)
+            return "accepted", command.run_id
+        if result.why == Why.ALREADY.value:
+            yield from self.complete(key, result.cell)
+            return "accepted", command.run_id
+        record = self.record(result.cell)
+        if record is not None and record.phase is Phase.WAITING:  # Client._help, of one that waits for long
+            yield from self.complete(key, result.cell)
+        return result.why, record.run_id if record is not None else ""
 
     def lost_holder(self, result: No) -> Shell:
         """``Client._lost_holder``."""

@@ -20,8 +20,11 @@ from tests.model.scenarios import BY_NAME
 MOST = 60_000
 
 
-class Guard(Struct, frozen=True, kw_only=True):
-    """A rule taken away: from the core by ``patch``, from the modelled shells by ``without``; ``breaks``: any of these."""
+class Guard(Struct, frozen=True):
+    """A rule taken away: from the core by ``patch``, from the modelled shells by ``without``; ``breaks``: any of these invariants.
+
+    Without "counting", invariant 10 is not looked at: it notices many a thing before what it leads to happens.
+    """
 
     of: str
     scenario: str
@@ -31,40 +34,44 @@ class Guard(Struct, frozen=True, kw_only=True):
 
 
 GUARDS = (
-    Guard(of="[1] stopping is taken over", scenario="cancel and a crash", breaks=(5,), patch=r.stopping_is_taken_over),
-    Guard(of="[2] stopping succeeds", scenario="cancel", breaks=(5,), patch=r.stopping_succeeds),
-    Guard(of="[2] stopping is retried", scenario="cancel", breaks=(5,), patch=r.stopping_is_retried),
-    Guard(of="[2] stopping is handed back", scenario="drain and snooze", breaks=(5,), patch=r.stopping_is_handed_back),
-    Guard(of="[3] no table of runs", scenario="one process, two deliveries", breaks=(8,), without="table"),
-    Guard(of="[3] a given-up attempt is taken for one's claim", scenario="lost claims of one process", breaks=(4,), without="given up"),
-    Guard(of="[4] previous holds one body", scenario="three generations, wait", breaks=(8,), patch=r.previous_is_one, without="counting"),
-    Guard(of="[5] a cancel forgets previous", scenario="cancel over an older body", breaks=(8,), patch=r.cancel_forgets_previous, without="counting"),
-    Guard(of="[5] purged while it owes", scenario="purge over an older body", breaks=(8,), patch=r.purged_while_it_owes),
-    Guard(of="[6] expires while it owes", scenario="outbox with expiry", breaks=(6,), patch=r.expires_while_it_owes),
-    Guard(of="[6] the outbox is not carried on", scenario="outbox and replace", breaks=(6,), patch=r.outbox_is_not_carried_on),
-    Guard(of="[7] no seen in the target", scenario="outbox with expiry", breaks=(1, 6), without="seen"),
-    Guard(of="[7] the origin is not read", scenario="outbox with expiry", breaks=(1, 6), without="origin read"),
-    Guard(of="[7] cleared before it is applied", scenario="outbox with expiry", breaks=(6,), without="clear first"),
-    Guard(of="[9] no run id in the holder", scenario="stuck bodies of one process", breaks=(3,), patch=r.no_run_id_in_the_holder),
-    Guard(of="[9] no attempt in the holder", scenario="timeout and eviction", breaks=(3,), patch=r.no_attempt_in_the_holder),
-    Guard(of="no tail check", scenario="retry budget and takeover", breaks=(3,), patch=r.no_tail_check),
-    Guard(of="[10] a cancel pins nothing", scenario="unknown cancel and a new life", breaks=(5,), without="pin"),
-    Guard(of="[14] a wish is decided anew", scenario="unknown replace", breaks=(1,), without="once"),
-    Guard(of="[20] nobody confirms", scenario="three generations, wait", breaks=(7,), without="confirm"),
-    Guard(of="[22] takeovers without a budget", scenario="retry budget and takeover", breaks=(7,), patch=r.takeovers_without_a_budget),
-    Guard(of="a claim does not wait for older bodies", scenario="three generations, wait", breaks=(8,), patch=r.a_claim_does_not_wait),
-    Guard(of="a live holder is taken over", scenario="retry budget and takeover", breaks=(8,), patch=r.a_live_holder_is_taken_over),
-    Guard(of="a takeover does not count its attempt", scenario="retry budget and takeover", breaks=(1, 4), patch=r.the_attempt_is_not_counted),
-    Guard(of="deadlines are extended", scenario="grace of a replace", breaks=(8,), patch=r.deadlines_are_extended),
-    Guard(of="previous expires untold", scenario="replace and a crash", breaks=(8,), patch=r.expiry_takes_the_untold),
-    Guard(of="the successor is dropped", scenario="reschedule against replace", breaks=(6,), patch=r.the_successor_is_dropped),
-    Guard(of="[28] a replaced stop owes no hooks", scenario="hooks of a cancelled run", breaks=(6,), patch=r.no_hooks),
-    Guard(of="counts stay in the record", scenario="three generations, stop", breaks=(10,), patch=r.counts_stay),
-    Guard(of="a replaced stop counts twice", scenario="hooks of a cancelled run", breaks=(10,), patch=r.a_replaced_stop_counts_twice),
-    Guard(of="[31] no look at closed holders", scenario="lost wake-up", breaks=(7,), patch=r.no_look_at_closed_holders),
-    Guard(of="no look at the outbox", scenario="lost wake-up of a spawn", breaks=(7,), patch=r.no_look_at_the_outbox),
-    Guard(of="no look at seen", scenario="outbox with expiry", breaks=(7,), patch=r.no_look_at_seen),
-)  # fmt: skip
+    Guard("[1] stopping is taken over", "cancel and a crash", (5,), r.stopping_is_taken_over),
+    Guard("[2] stopping succeeds", "cancel", (5,), r.stopping_succeeds),
+    Guard("[2] stopping is retried", "cancel", (5,), r.stopping_is_retried),
+    Guard("[2] stopping is handed back", "drain and snooze", (5,), r.stopping_is_handed_back),
+    Guard("[3] no table of runs", "one process, two deliveries", (8,), without="table"),
+    Guard("[3] a given-up attempt is taken for one's claim", "lost claims of one process", (4,), without="given up"),
+    Guard("[4] previous holds one body", "three generations, wait", (8,), r.previous_is_one, "counting"),
+    Guard("[5] a cancel forgets previous", "cancel over an older body", (8,), r.cancel_forgets_previous, "counting"),
+    Guard("[5] purged while it owes", "purge over an older body", (8,), r.purged_while_it_owes),
+    Guard("[6] expires while it owes", "outbox with expiry", (6,), r.expires_while_it_owes),
+    Guard("[6] the outbox is not carried on", "outbox and replace", (6,), r.outbox_is_not_carried_on),
+    Guard("[7] no seen in the target", "outbox with expiry", (1, 6), without="seen"),
+    Guard("[7] the origin is not read", "outbox with expiry", (1, 6), without="origin read"),
+    Guard("[7] cleared before it is applied", "outbox with expiry", (6,), without="clear first"),
+    Guard("[9] no run id in the holder", "stuck bodies of one process", (3,), r.no_run_id_in_the_holder),
+    Guard("[9] no attempt in the holder", "timeout and eviction", (3,), r.no_attempt_in_the_holder),
+    Guard("no tail check", "retry budget and takeover", (3,), r.no_tail_check),
+    Guard("[10] a cancel pins nothing", "unknown cancel and a new life", (5,), without="pin"),
+    Guard("[14] a wish is decided anew", "unknown replace", (1,), without="once"),
+    Guard("[19] a claim of unknown fate is given up", "unknown claim, lost wake-up", (7,), without="same CAS"),
+    Guard("[20] nobody confirms", "three generations, wait", (7,), without="confirm"),
+    Guard("[22] takeovers without a budget", "retry budget and takeover", (7,), r.takeovers_without_a_budget),
+    Guard("a claim does not wait for older bodies", "three generations, wait", (8,), r.a_claim_does_not_wait),
+    Guard("a live holder is taken over", "retry budget and takeover", (8,), r.a_live_holder_is_taken_over),
+    Guard("a takeover does not count its attempt", "retry budget and takeover", (1, 4), r.the_attempt_is_not_counted),
+    Guard("deadlines are extended", "grace of a replace", (8,), r.deadlines_are_extended),
+    Guard("previous expires untold", "replace and a crash", (8,), r.expiry_takes_the_untold),
+    Guard("the successor is dropped", "reschedule against replace", (6,), r.the_successor_is_dropped),
+    Guard("[28] a replaced stop owes no hooks", "hooks of a cancelled run", (6,), r.no_hooks),
+    Guard("counts stay in the record", "three generations, stop", (10,), r.counts_stay),
+    Guard("a replaced stop counts twice", "hooks of a cancelled run", (10,), r.a_replaced_stop_counts_twice),
+    Guard("[28] a submit joins a stopping run", "stuck bodies of one process", (7,), r.a_submit_joins_a_stopping_run),
+    Guard("[23] last does not tell", "unknown claim and outcome", (10,), r.last_does_not_tell),
+    Guard("an eviction does not tell", "timeout and eviction", (3,), r.an_eviction_does_not_tell),
+    Guard("[31] no look at closed holders", "lost wake-up", (7,), r.no_look_at_closed_holders),
+    Guard("no look at the outbox", "lost wake-up of a spawn", (7,), r.no_look_at_the_outbox),
+    Guard("no look at seen", "outbox with expiry", (7,), r.no_look_at_seen),
+)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.of)
@@ -92,7 +99,7 @@ def test_without_a_rule_a_lease_is_closed_too_early_or_never(
 ) -> None:
     patch(monkeypatch)
     with pytest.raises(Broken) as broken:
-        Leases(10, 2).run()
+        Leases(8, 2).run()
     assert broken.value.number == number
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.bounds import Scenario
 from tests.model.explore import Explorer
 from tests.model.leases import Leases
-from tests.model.moves import Scenario
 from tests.model.scenarios import LARGE, SMALL
 
 

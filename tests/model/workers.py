@@ -63,7 +63,9 @@ class Workers(Commits):
             result = yield from self.store(key, holder, task, ended, cell)
             answered = True
             del cell
-            if isinstance(result, No) and result.why != Why.ALREADY.value:
+            own = isinstance(result, Done) or result.why == Why.ALREADY.value
+            yield ("learned", holder, own, result.cell)
+            if not own:
                 yield from self.void(key, holder, result)
                 return
             del task, ended
@@ -118,7 +120,7 @@ class Workers(Commits):
         return Drop(None)
 
     def knowing_more(self, key: str, claim: c.Claim, cell: int) -> Shell:
-        """``Head._knowing_more``: who is in the way, and is its session closed?"""
+        """``Head._knowing_more``: find out about those who are in the way, and claim again."""
         record = self.record(cell)
         if record is None:
             return None
@@ -138,7 +140,11 @@ class Workers(Commits):
         confirmed = None
         record = self.record(cell)
         for entry in record.previous if record is not None else ():
-            if "confirm" not in self.without and entry.session == session and not (yield ("has body?", entry.holder(), run_id)):
+            if (
+                "confirm" not in self.without
+                and entry.session == session
+                and not (yield ("has body?", entry.holder(), run_id))
+            ):
                 confirmed = yield from self.confirm(session, key, entry.holder())
         return confirmed
 

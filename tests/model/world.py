@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tenure.core.records import Holder
-from tests.model.books import Books, Ledger, begun, buried, check_counts
+from tests.model.books import Books, Ledger, begun, buried, check_counts, learned
 from tests.model.cells import NOTHING, Broken, Cells
 from tests.model.nodes import Nodes
 from tests.model.shells import Shells
@@ -210,6 +210,9 @@ class Draft:
                     answer = self._has_body(proc, request[1], request[2])
                 case "mark":
                     self._mark(request[1], request[2])
+                    answer = None
+                case "learned":
+                    learned(self.books, request[1], self.world.cells.records[request[3]], own=request[2])
                     answer = None
                 case "count":
                     self._count(request[1], request[2])
