@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from array import array
 from collections import deque
@@ -47,12 +48,16 @@ class Explorer:
     """Explores one scenario. ``without``: rules taken away from the modelled shells.
 
     ``every``: of so many states one is brought to rest together, and all alone; 0: none.
+    ``merge``: steps that nobody else can tell apart are taken as one.
     """
 
-    def __init__(self, scenario: Scenario, without: frozenset[str] = frozenset(), *, every: int = 1) -> None:
+    def __init__(
+        self, scenario: Scenario, without: frozenset[str] = frozenset(), *, every: int = 1, merge: bool = True
+    ) -> None:
         self.every = every
+        self.stored: set[tuple[tuple[str, int, int], ...]] = set()
         self.scenario = scenario
-        self.world = World(without, unknowns="unknown" in scenario.kinds)
+        self.world = World(without, unknowns="unknown" in scenario.kinds, merge=merge)
         self.moves = Moves(self.world, scenario)
         self.rest = Rest(self.world, scenario)
         self._parents = array("q", [-1])
@@ -68,6 +73,7 @@ class Explorer:
         while queue and report.broken is None:
             index, report.depth, state = queue.popleft()
             number = -1
+            self.stored.add(state.keys)
             try:
                 if self.every:
                     self._comes_to_rest(index, state)
@@ -95,6 +101,14 @@ class Explorer:
         self.rest.alone(state)
         if index % self.every == 0:
             self.rest.together(state)
+
+    def records(self) -> set[str]:
+        """All that the bucket held in any state, in words. Sessions without their numbers, which tell who came first."""
+        cells = self.world.cells.records
+        texts = (
+            "; ".join(f"{key} {shown(cells[cell])} life {life}" for key, cell, life in keys) for keys in self.stored
+        )
+        return {re.sub(r"\bs\d", "s", text) for text in texts}
 
     # -- traces ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 from tests.model.bounds import Scenario
 from tests.model.explore import Explorer
 from tests.model.leases import Leases
-from tests.model.scenarios import LARGE, SMALL
+from tests.model.scenarios import BY_NAME, LARGE, SMALL
 
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
@@ -39,3 +39,15 @@ def test_the_same_exploration_comes_out_the_same() -> None:
     """A trace is found by numbers of moves: their order must not depend on hashing."""
     counts = [(r.states, r.transitions, r.depth) for r in (Explorer(SMALL[0]).run(), Explorer(SMALL[0]).run())]
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["cancel and a crash", "drain and snooze", "outbox with expiry", "purge over an older body"]
+)
+def test_merging_steps_hides_nothing_that_is_stored(name: str) -> None:
+    """Taken one by one, the steps lead to the very same records, in several times as many states."""
+    merged, single = Explorer(BY_NAME[name], every=0), Explorer(BY_NAME[name], every=0, merge=False)
+    fewer, all_of_them = merged.run(), single.run()
+    assert all_of_them.broken is None, str(all_of_them)
+    assert fewer.states < all_of_them.states
+    assert merged.records() == single.records()

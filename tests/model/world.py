@@ -51,10 +51,11 @@ class State(NamedTuple):
 class World:
     """Programs, cells and books of one exploration."""
 
-    def __init__(self, without: frozenset[str] = frozenset(), *, unknowns: bool = True) -> None:
+    def __init__(self, without: frozenset[str] = frozenset(), *, unknowns: bool = True, merge: bool = True) -> None:
         self.cells = Cells()
         self.without = without
         self.unknowns = unknowns
+        self.merge = merge
         self.shells = Shells(self.cells, without)
         self.nodes = Nodes(self.shells)
         self.ledger = Ledger(self.cells, counting="counting" not in without)
@@ -81,7 +82,7 @@ class Draft:
     @property
     def sure(self) -> bool:
         """Whether no answer can be lost any more: then steps that nobody else can tell apart are taken as one."""
-        return not self.world.unknowns or not self.faults
+        return self.world.merge and (not self.world.unknowns or not self.faults)
 
     def freeze(self) -> State:
         """The state that it has become."""
