@@ -16,7 +16,7 @@ from tests.model.scenarios import BY_NAME, LARGE, SMALL
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
 def test_no_invariant_is_broken_and_every_state_comes_to_rest(scenario: Scenario) -> None:
-    report = Explorer(scenario, every=100).run()
+    report = Explorer(scenario, every=200).run()
     print(report)
     assert report.broken is None, str(report)
     assert report.complete
@@ -41,9 +41,7 @@ def test_the_same_exploration_comes_out_the_same() -> None:
     assert counts[0] == counts[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["cancel and a crash", "drain and snooze", "outbox with expiry", "purge over an older body"]
-)
+@pytest.mark.parametrize("name", ["cancel and a crash", "outbox with expiry", "purge over an older body"])
 def test_merging_steps_hides_nothing_that_is_stored(name: str) -> None:
     """Taken one by one, the steps lead to the very same records, in several times as many states."""
     merged, single = Explorer(BY_NAME[name], every=0), Explorer(BY_NAME[name], every=0, merge=False)
