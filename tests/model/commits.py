@@ -110,16 +110,8 @@ class Commits:
                 return not (yield ("marked?", "given up", holder))
             case ("tail", by):  # worker/tail.py, Tail.store
                 return endings.not_mine(record, by) is Why.ALREADY
-            case ("evict", by):  # supervisor/keepers.py, Keepers._end_overdue
-                last = record.last
-                ended = last is not None and last.run_id == by.run_id and not last.session
-                return ended or (record.run_id == by.run_id and any(e.holder() == by for e in record.previous))
-            case ("own evict", by):  # worker/tail.py, Tail.evict
-                ended = record.last is not None and record.last.run_id == by.run_id
-                displaced = any(entry.holder() == by for entry in record.previous)
-                return displaced and (ended or record.run_id == by.run_id)
             case ("tag", tag):  # nats/runs.py, Runs.take
-                return record.taken == tag
+                return "tag" in self.without or record.taken == tag
         return False
 
     # -- stores.py ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide
 from tenure.core.records import Holder, Phase, Previous, Record, State
 from tenure.core.silence import Silence
+from tenure.status import Cancelled, cancelled_of
+from tests.model import shells
 from tests.model.leases import Leases
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -184,6 +186,15 @@ def the_successor_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         endings, "finish", lambda record, last, now, new, did, _successor=None: strict(record, last, now, new, did)
     )
+
+
+def a_cancel_says_stopping_of_what_is_over(patch: pytest.MonkeyPatch) -> None:
+    """As it once did."""
+
+    def weaker(record: Record, run_id: str) -> Cancelled:
+        return cancelled_of(record, run_id, "cancelled" if record.phase is Phase.CANCELLED else "stopping")
+
+    patch.setattr(shells, "cancelled_of", weaker)
 
 
 def no_hooks(patch: pytest.MonkeyPatch) -> None:

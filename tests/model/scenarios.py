@@ -106,6 +106,15 @@ SMALL: tuple[Scenario, ...] = (
         faults=0,
     ),
     Scenario(
+        name="cancel beside an older body",
+        shows="A and B run beside each other, and a cancel comes when the newer one is over, or before",
+        wishes=(submit("A"), swap("B", "parallel"), Wish(what="cancel", after=(0, 1))),
+        sessions=1,
+        slots=2,
+        looks=0,
+        faults=0,
+    ),
+    Scenario(
         name="purge over an older body",
         shows="A runs, B waits for it, and the key is purged and submitted anew",
         wishes=(submit("A"), swap("B", "wait"), Wish(what="purge", after=(0, 1)), submit("C", after=(0, 1, 2))),
@@ -251,6 +260,15 @@ SMALL: tuple[Scenario, ...] = (
         faults=0,
     ),
     Scenario(
+        name="unknown eviction",
+        shows="a worker and a supervisor force a stop whose grace is over, and an answer is lost",
+        wishes=(submit("A"), CANCEL),
+        sessions=1,
+        looks=1,
+        ticks=1,
+        kinds=frozenset({"unknown"}),
+    ),
+    Scenario(
         name="grace of a replace",
         shows="a body that ignores its stop is void after its grace, however often it is told",
         wishes=(submit("A"), swap("B"), swap("C", after=(0, 1))),
@@ -302,6 +320,7 @@ LARGE: tuple[Scenario, ...] = (
     larger("hooks of a cancelled run", sessions=2, looks=1, faults=1, bodies=("returned", "given up")),
     larger("timeout and eviction", ticks=3),
     larger("stuck bodies of one process", looks=1),
+    larger("unknown eviction", looks=2, supervisors=2),
     larger("grace of a replace", sessions=2, looks=1),
     larger("drain and snooze", looks=1, faults=1),
 )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, Holder, Phase
+from tenure.status import cancelled_of
 from tests.model.cells import NOTHING, NOW, TICK
 from tests.model.commits import Done, No
 from tests.model.nodes import GaveUp, Shell
@@ -54,9 +55,11 @@ class Shells(Workers):
         closed = gone & {holder.session}
         if not closed and (due is None or now < due):
             return found
-        command = c.Evict(holder=holder, next_run_id=f"{holder.run_id}+{name}", jitter=0.5, closed=closed)
+        command = c.Evict(
+            holder=holder, next_run_id=f"{holder.run_id}+{name}", jitter=0.5, closed=closed, tag=f"{name}!"
+        )
         del due, record, now, closed
-        result = yield from self.commit(key, self.cells.command(command), found, ("evict", holder))
+        result = yield from self.take(key, command, found)
         if isinstance(result, No):
             return result.cell
         yield from self.count_ended(result)
@@ -150,7 +153,7 @@ class Shells(Workers):
                 if isinstance(result, Done):
                     yield from self.perform(key, result.cell, result.effects)
                     after = self.record(result.cell)
-                    return "cancelled" if after is not None and after.phase is Phase.CANCELLED else "stopping", pin
+                    return cancelled_of(after, pin).outcome if after is not None else "not_found", pin
                 after = self.record(result.cell)
                 if after is not None and after.run_id != pin and after.phase not in TERMINAL and not result.unsure:
                     del found, result, after, command

@@ -171,9 +171,10 @@ class Workers(Commits):
 
     def evict(self, key: str, holder: Holder) -> Shell:
         """``Handler._evict`` and ``_evicted``: a body of this process overstays, its attempt is ended for it [30]."""
-        command = c.Evict(holder=holder, next_run_id=f"{holder.run_id}+{holder.session}!", jitter=0.5)
+        following = f"{holder.run_id}+{holder.session}!"
+        command = c.Evict(holder=holder, next_run_id=following, jitter=0.5, tag=following)
         try:
-            result = yield from self.commit(key, self.cells.command(command), None, ("own evict", holder))
+            result = yield from self.take(key, command, None)
             if isinstance(result, Done):
                 yield from self.count_ended(result)
                 yield from self.perform(key, result.cell, result.effects)
@@ -186,7 +187,7 @@ class Workers(Commits):
         tag = f"{session}/{holder.run_id}/{holder.attempt}"
         return (yield from self.take(key, c.Confirm(holder=holder, tag=tag), None))
 
-    def take(self, key: str, command: c.Confirm | c.ExpirePrevious | c.TakeCounts, at: int | None) -> Shell:
+    def take(self, key: str, command: c.Confirm | c.ExpirePrevious | c.TakeCounts | c.Evict, at: int | None) -> Shell:
         """``Runs.take``: its tag tells this very write."""
         return (yield from self.commit(key, self.cells.command(command), at, ("tag", command.tag)))
 
