@@ -56,7 +56,7 @@ def mixture_of(chance: random.Random) -> Mixture:
         kill=often(1.5, 4.0, 10.0),
         freeze=often(3.0, 8.0),
         term=often(5.0, 15.0),
-        clock_jump=often(4.0),
+        clock_jump=often(4.0) if follows_steady else 0.0,  # else it is not noticed before the next look at the server
         skew=often(2.0, 300.0),
         counts_suspension=follows_steady,
         schedule_races=chance.random() < 0.5,
