@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tenure import App, Client, Context, Retry, RunCancelled
 from tests.conftest import Workers
+from tests.contract.support import depth
 from tests.gates import opened_at_last
 from tests.proxy import Proxy
 from tests.support import FAST, wait_until
@@ -273,6 +274,41 @@ async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
     quick = await client.submit(work.call(), key="quick")
     assert await quick.result(10) == "by its new session"
     assert frozen.noted("start", "quick")[0][3] != session
+
+
+async def test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it(
+    app: App, client: Client, workers: Workers, start: Callable[[float], Process]
+):
+    """[24] Frozen past the ttl; its message is delivered again, to another process: one message, two deliveries.
+
+    Back again, it is fenced. Were it to acknowledge, the server would take that for the message, which attempt 2 may yet
+    need to be found by.
+    """
+    gate, started = asyncio.Event(), asyncio.Event()
+
+    @app.actor(name="work")
+    async def work(ctx: Context) -> int:
+        started.set()
+        await gate.wait()
+        return ctx.attempt
+
+    frozen = start(TTL)
+    run = await client.submit(work.call(), key="waits")
+    await frozen.runs(1)
+    session = frozen.noted("start", "waits")[0][3]
+    frozen.popen.send_signal(signal.SIGSTOP)
+    await wait_until(lambda: _is_stale(client, session), description="it has not renewed for its ttl")
+    await close_as_a_supervisor(client, session)
+    async with workers.run(app), opened_at_last(gate):
+        await started.wait()
+        assert await depth(client.stores) == 1
+        frozen.popen.send_signal(signal.SIGCONT)
+        await wait_until(lambda: frozen.noted("stopped", "waits"), description="its body is told")
+        for _ in range(10):
+            await asyncio.sleep(0.1)  # paused: its write is refused meanwhile
+            assert await depth(client.stores) == 1
+        gate.set()
+        assert await run.result(5) == 2
 
 
 async def _is_stale(client: Client, session: str) -> bool:

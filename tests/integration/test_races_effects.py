@@ -18,7 +18,7 @@ from tenure.nats.runs import Committed
 from tenure.stores import Stores
 from tests.conftest import Workers
 from tests.gates import opened_at_last
-from tests.proxy import Proxy, record
+from tests.proxy import Proxy, record, wake_up
 from tests.support import FAST, session_that_is_gone, wait_until, wake
 
 QUICK = replace(FAST, request_timeout_seconds=0.3, ack_wait_seconds=20.0)
@@ -141,6 +141,36 @@ async def test_a_confirm_whose_answer_is_lost_still_wakes_who_waits(
         release.set()
         assert await run.result(1.2) == "new"
         assert len(lost.hits) == 1
+
+
+async def test_an_older_body_that_the_wake_up_shows_and_the_record_does_not_keeps_nobody_waiting(
+    app: App, client: Client, behind: Workers, proxy: Proxy
+) -> None:
+    """The old body's confirm is stored, the wake-up that follows it is lost.
+
+    The first wake-up comes again as it was stored, with the old body in it. Taken at its word, it would be handed back for ever.
+    """
+    started, release = asyncio.Event(), asyncio.Event()
+
+    @app.actor
+    async def old() -> None:
+        started.set()
+        await release.wait()
+
+    @app.actor
+    async def new() -> str:
+        return "new"
+
+    async with behind.run(app) as running, opened_at_last(release):
+        await client.submit(old.call(), key="k")
+        await started.wait()
+        run = await client.replace(new.call(), key="k", overlap="wait")
+        claims = running.worker.metrics.claims
+        await wait_until(lambda: claims["new", "busy"] >= 2, description="handed back")
+        lost = proxy.lose(wake_up(app, "k"), 1_000)
+        release.set()
+        assert await run.result(10) == "new"
+        assert lost.done.is_set()
 
 
 async def test_the_successor_of_an_exhausted_run_is_counted_by_itself(
