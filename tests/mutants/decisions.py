@@ -151,7 +151,7 @@ DECISIONS = (
         "src/tenure/worker/handler.py",
         "            not fenced\n        ):",
         "            True\n        ):",
-        (REAL + "test_scenarios_retries.py", REAL + "test_recovery_scenarios.py", REAL + "test_stuck_bodies.py"),
+        (REAL + "test_cut_off.py::test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it",),
     ),
     Guard(
         "tail check: [20] a superseded body confirms its end",
