@@ -140,6 +140,7 @@ class Cli:
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             patch.chdir(self.folder)
             patch.syspath_prepend(str(self.folder))
+            patch.delitem(sys.modules, "tasks", raising=False)  # that of another folder would be another namespace's
             for name, value in self.environment().items():
                 patch.setenv(name, value)
             got = run(list(arguments))

@@ -32,3 +32,10 @@ def own(nats_server: str, namespace: str, tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path, nats_server, namespace, drain=0.5)
     yield cli
     cli.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Commands run on uvloop here too, which swallows what a signal's handler raises: their time is kept by a thread."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(method="thread"))
