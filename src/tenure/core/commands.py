@@ -20,7 +20,7 @@ class Submit(Struct, frozen=True, kw_only=True):
 
     ``lost``: the holder whose session the caller has read to be closed (not one that drained: its run goes on); another
     holder that the record may show by the time of the write is not meant. ``seen``: this submit applies that outbox
-    entry, or replays that dead letter, whose deaths are ``history``.
+    entry, or that command of the inbox, or replays that dead letter, whose deaths are ``history``.
     """
 
     key: str
@@ -35,12 +35,16 @@ class Submit(Struct, frozen=True, kw_only=True):
 
 
 class Replace(Struct, frozen=True, kw_only=True):
-    """Start a new generation whatever the phase. The overlap policy is the task's."""
+    """Start a new generation whatever the phase. The overlap policy is the task's.
+
+    ``seen``: this applies that command of the inbox.
+    """
 
     key: str
     run_id: str
     task: Task
     due: float = 0.0
+    seen: Seen | None = None
 
 
 class KeepAlive(Struct, frozen=True, kw_only=True):
@@ -69,11 +73,12 @@ class Trigger(Struct, frozen=True, kw_only=True):
 class Cancel(Struct, frozen=True, kw_only=True):
     """Cancel the run ``run_id`` (never another one), or, where None.
 
-    Whichever the record holds when it is first read.
+    Whichever the record holds when it is first read. ``seen``: this applies that command of the inbox, once [13].
     """
 
     run_id: str | None = None
     reason: str = ""
+    seen: Seen | None = None
 
 
 class Claim(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
+from tenure.core.marks import MAX_MARKS, is_mark, is_marked
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
 from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, owed, tell
 from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task, schema_for
@@ -32,7 +33,7 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
         return anew(owing(replace(spent_record, last=lost), lost), command, now, Did.SUBMITTED)
     if command.if_live == "reject":
         return Refused(Why.LIVE)
-    if command.seen is not None:  # a spawn that meets a live run joins it, once: its entry must leave a trace
+    if command.seen is not None and not is_mark(command.seen):  # a spawn joins it, once: its entry must leave a trace
         return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
     if command.if_live == "replace":
         return anew(record, command, now, Did.REPLACED)
@@ -51,11 +52,13 @@ def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
 
 def anew(record: Record | None, command: c.Submit | c.Replace, now: float, did: Did) -> Result:
     """The next generation of the key, or its first."""
-    seen = (command.seen,) if isinstance(command, c.Submit) and command.seen else ()
+    seen = (command.seen,) if command.seen is not None else ()
     history = command.history if isinstance(command, c.Submit) else ()
     if record is None:
         made = _first(command, seen, history, now)
         return Decision(did, made, effects_of(made))
+    if _is_full(record, command.seen):
+        return Refused(Why.CROWDED)
     policy = command.task.policy
     # the grace that the running body was promised, not its successor's
     told = now + record.task.policy.grace if policy.overlap == "stop" else None
@@ -124,9 +127,22 @@ def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple
 
 
 def cancel(record: Record | None, command: c.Cancel, now: float) -> Result:
-    """End the run that the command names, and no other."""
+    """End the run that the command names, and no other; a command of the inbox once."""
     if record is None:
         return Refused(Why.ABSENT)
+    if command.seen is None:
+        return _cancel(record, command, now)
+    if is_marked(record, command.seen):
+        return Refused(Why.ALREADY)  # [13]
+    result = _cancel(record, command, now)
+    if isinstance(result, Refused) or result.record is None:
+        return result
+    if _is_full(record, command.seen):
+        return Refused(Why.CROWDED)
+    return replace(result, record=replace(result.record, seen=(*record.seen, command.seen)))
+
+
+def _cancel(record: Record, command: c.Cancel, now: float) -> Result:
     told = tell(record.previous, now + record.task.policy.grace)
     if command.run_id is not None and command.run_id != record.run_id:
         return _cancel_older(record, command.run_id, now)
@@ -162,10 +178,14 @@ def _same_key(record: Record | None, command: c.Submit | c.Replace) -> None:
 
 def _knows(record: Record, command: c.Submit | c.Replace) -> bool:
     """Whether this very command has already been applied to the record."""
-    seen = command.seen if isinstance(command, c.Submit) else None
-    if seen is not None and any(entry.id == seen.id for entry in record.seen):
+    if command.seen is not None and is_marked(record, command.seen):
         return True
     return leaves_trace(record, command.run_id)
+
+
+def _is_full(record: Record, seen: Seen | None) -> bool:
+    """Whether a command of the inbox finds no room for its mark: then it has to come again."""
+    return seen is not None and is_mark(seen) and len(record.seen) >= MAX_MARKS
 
 
 def generation_of(record: Record, run_id: str) -> int:

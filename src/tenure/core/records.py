@@ -215,7 +215,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     """What was applied to this record and must not be again.
 
     An outbox entry, kept until ``origin`` (its key) no longer holds it; or the replay of a dead letter of this very key,
-    kept until that letter is removed.
+    kept until that letter is removed; or a command of the inbox, kept while its message is stored (``core.marks``).
     """
 
     id: str

@@ -14,7 +14,8 @@ Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets a
 5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has
    its successor. With each outcome goes what it owes: its hooks and, of a run that failed for good, its dead letter; a
    superseded run has neither (``aftermath``).
-6. A command names the run it is about; a cancel never hits another run than the one it saw [10].
+6. A command names the run it is about; a cancel never hits another run than the one it saw [10]. A command of the inbox
+   leaves its mark in ``seen`` with whatever it changes, and is not applied over that [13]; its run id is its own [15].
 7. The supervisor that was started last says what the schedule of a key is that started by itself; it takes effect while
    the key waits, so no body is stopped for it.
 8. A finished record may expire only when it owes nothing (``records.ttl_of``).
@@ -75,11 +76,11 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     },
     c.Cancel: {
         None: (Why.ABSENT,),
-        _W: (_C, _W, Why.FINISHED, Why.STOPPING),
-        _R: (_S, _R, Why.FINISHED, Why.STOPPING),
-        _S: (Why.FINISHED, Why.STOPPING),
-        **{end: (end, Why.FINISHED, Why.STOPPING) for end in (_OK, _F)},
-        _C: (Why.FINISHED, Why.STOPPING),
+        _W: (_C, _W, Why.FINISHED, Why.STOPPING, Why.ALREADY, Why.CROWDED),
+        _R: (_S, _R, Why.FINISHED, Why.STOPPING, Why.ALREADY, Why.CROWDED),
+        _S: (Why.FINISHED, Why.STOPPING, Why.ALREADY),
+        **{end: (end, Why.FINISHED, Why.STOPPING, Why.ALREADY, Why.CROWDED) for end in (_OK, _F)},
+        _C: (Why.FINISHED, Why.STOPPING, Why.ALREADY),
     },
     c.Claim: {
         None: (Why.ABSENT,),

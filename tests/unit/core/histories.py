@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from tenure.core import commands as c
+from tenure.core.marks import Place, mark
 from tenure.core.outcomes import Decision, Refused, Why
 from tenure.core.parts import Result
 from tenure.core.records import Entry, Failure, Holder, Phase, Policy, Record, Seen, Task
@@ -100,8 +101,8 @@ def submit(
     return c.Submit(key=KEY, run_id=run, task=task(**policy), due=due, seen=seen, lost=lost)
 
 
-def supersede(run: str = "r2", *, due: float = 0.0, **policy: Any) -> c.Replace:
-    return c.Replace(key=KEY, run_id=run, task=task(**policy), due=due)
+def supersede(run: str = "r2", *, due: float = 0.0, seen: Seen | None = None, **policy: Any) -> c.Replace:
+    return c.Replace(key=KEY, run_id=run, task=task(**policy), due=due, seen=seen)
 
 
 def keep(run: str = "r1", *, deployed: float = 2.0, every: float = 60.0) -> c.KeepAlive:
@@ -152,6 +153,10 @@ def spawned(name: str = "o1") -> Entry:
 
 
 SEEN = Seen(id="o9", origin="parent")
+MARK = mark(Place(7, 1_000_000_000), "c1")
+"""Of a command of the inbox."""
+COPY = mark(Place(8, 1_000_000_500), "c1")
+"""Of the same command, sent once more and stored elsewhere."""
 CANCEL = c.Cancel(run_id="r1", reason="no longer needed")
 S1, S2 = holder("s1"), holder("s2", attempt=2)
 RUN = (submit(), claim())

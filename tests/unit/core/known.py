@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tenure.core import commands as c
+from tenure.core.marks import MAX_MARKS, Place, mark
 from tenure.core.records import MAX_PREVIOUS
 from tests.unit.core.histories import (
     CANCEL,
+    MARK,
     NOW,
     RUN,
     S1,
@@ -126,6 +128,37 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
     "kept by others: cancelled": (keep(deployed=5.0), CANCEL),
     "kept by others: succeeded": (keep(deployed=5.0), ONCE, claim("s2", "r2"), succeed(NEWER)),
     "kept by others: failed": (keep(deployed=5.0), ONCE, claim("s2", "r2"), fail(NEWER, final=True)),
+}
+# As many marks as a record may hold, none of them of a run that it still shows; and one of each phase, by one more command.
+MARKED = (*(supersede(f"m{n}", seen=mark(Place(n, n), f"m{n}")) for n in range(MAX_MARKS)), supersede("r0"))
+TOP = holder("s1", "r0")
+HISTORIES |= {
+    "commanded: waiting": (supersede("r1", seen=MARK),),
+    "commanded: running": (supersede("r1", seen=MARK), claim()),
+    "commanded: stopping": (*RUN, c.Cancel(seen=MARK)),
+    "commanded: succeeded": (supersede("r1", seen=MARK), claim(), succeed(S1)),
+    "commanded: failed": (supersede("r1", seen=MARK), claim(), fail(S1, final=True)),
+    "commanded: cancelled": (submit(), c.Cancel(seen=MARK)),
+    "marked: waiting": MARKED,
+    "marked: running": (*MARKED, claim("s1", "r0")),
+    "marked: stopping": (*MARKED, claim("s1", "r0"), c.Cancel()),
+    "marked: succeeded": (*MARKED, claim("s1", "r0"), succeed(TOP)),
+    "marked: failed": (*MARKED, claim("s1", "r0"), fail(TOP, final=True)),
+    "marked: cancelled": (*MARKED, c.Cancel()),
+    "marked, parallel: succeeded": (
+        *MARKED,
+        claim("s1", "r0"),
+        supersede("r9", overlap="parallel"),
+        claim("s2", "r9"),
+        succeed(holder("s2", "r9")),
+    ),
+    "marked, parallel: failed": (
+        *MARKED,
+        claim("s1", "r0"),
+        supersede("r9", overlap="parallel"),
+        claim("s2", "r9"),
+        fail(holder("s2", "r9"), final=True),
+    ),
 }
 ENDS = ("succeeded", "failed", "cancelled")
 PHASES = ("waiting", "running", "stopping", *ENDS)

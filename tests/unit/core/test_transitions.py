@@ -18,7 +18,9 @@ from tenure.core.outcomes import Why
 from tenure.core.records import Phase
 from tenure.core.transitions import NEXT, Next, transition
 from tests.unit.core.histories import (
+    COPY,
     KEY,
+    MARK,
     NOW,
     S1,
     S2,
@@ -102,6 +104,32 @@ def cancels() -> Iterator[Row]:
         yield Row(f"parallel: {phase}", of_older, Why.STOPPING)
     for phase in PHASES:
         yield Row(f"told: {phase}", of_older, Why.STOPPING)
+
+
+def commands() -> Iterator[Row]:
+    """Of the inbox: applied once [13], refused where a record has no room for one more mark."""
+    yield Row("nothing", submit("r9", seen=MARK), W)
+    yield Row("nothing", supersede("r9", seen=MARK), W)
+    for phase in PHASES:
+        for again in (MARK, COPY):
+            yield Row(f"commanded: {phase}", submit("r9", seen=again), Why.ALREADY)
+            yield Row(f"commanded: {phase}", supersede("r9", seen=again), Why.ALREADY)
+            yield Row(f"commanded: {phase}", c.Cancel(seen=again), Why.ALREADY)
+        yield Row(f"marked: {phase}", supersede("r9", seen=MARK), Why.CROWDED)
+        yield Row(phase, supersede("r9", seen=MARK), W)
+    for phase in ("stopping", *ENDS):
+        yield Row(f"marked: {phase}", submit("r9", seen=MARK), Why.CROWDED)
+    for phase in ("waiting", "running"):
+        yield Row(phase, submit("r9", seen=MARK), Why.LIVE)
+        yield Row(phase, with_(submit("r9", seen=MARK), if_live="replace"), W)
+        yield Row(f"marked: {phase}", submit("r9", seen=MARK), Why.LIVE)
+        yield Row(f"marked: {phase}", submit("r9", seen=SEEN), Phase(phase))
+        yield Row(f"marked: {phase}", c.Cancel(seen=MARK), Why.CROWDED)
+    yield Row("waiting", c.Cancel(seen=MARK), C)
+    yield Row("running", c.Cancel(seen=MARK), S)
+    for phase in ("succeeded", "failed"):
+        yield Row(phase, c.Cancel(seen=MARK), Why.FINISHED)
+        yield Row(f"marked, parallel: {phase}", c.Cancel(run_id="r0", seen=MARK), Why.CROWDED)
 
 
 def claims() -> Iterator[Row]:
@@ -253,6 +281,7 @@ ROWS = [
         retires,
         triggers,
         cancels,
+        commands,
         claims,
         tails,
         outcomes,

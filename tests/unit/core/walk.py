@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
+from tenure.core.marks import Place, mark
 from tenure.core.outcomes import Apply, Decision, Did, Refused, Signal, Wake, Why, effects_of
 from tenure.core.records import (
     TERMINAL,
@@ -64,6 +65,7 @@ class Walk:
         self._ids = 0
         self._wishes: list[c.Submit | c.Replace] = []
         self._entries: list[Entry] = []
+        self._commands: list[c.Submit | c.Replace | c.Cancel] = []
 
     def go(self, steps: int) -> None:
         """Take ``steps`` actions, then let the faults stop."""
@@ -224,6 +226,28 @@ class Walk:
             hit = (before.phase, before.stop, before.last) != (after.phase, after.stop, after.last)
             assert not hit, "a cancel hit another run [10]"
 
+    def a_command_of_the_inbox(self) -> None:
+        """It is applied once, also told again after others: as long as its mark is there, which is while it has a message."""
+        place = Place(len(self._commands) + 1, 1)
+        made: c.Submit | c.Replace | c.Cancel
+        if (kind := self.pick(("submit", "replace", "cancel"))) == "cancel":
+            made = c.Cancel(seen=mark(place, self.new("c")))
+        else:
+            run_id = self.new("r")
+            command = c.Submit if kind == "submit" else c.Replace
+            made = command(key=KEY, run_id=run_id, task=self.a_task(), seen=mark(place, run_id))
+        self._commands.append(made)
+        if self.at.record is not None or not isinstance(made, c.Cancel):
+            self.put(made)
+
+    def a_command_comes_again(self) -> None:
+        record = self.at.record
+        again = self.pick(self._commands[-4:]) if self._commands else None
+        if again is not None and again.seen is not None and record is not None and again.seen in record.seen:
+            result = self.put(again)
+            assert isinstance(result, Refused)
+            assert result.why is Why.ALREADY, "a command of the inbox is applied twice [13]"
+
     def purge(self) -> None:
         if self.pick(SELDOM):
             self.put(c.Purge())
@@ -355,6 +379,8 @@ ACTIONS: tuple[Callable[[Walk], None], ...] = (
     Walk.retire,
     Walk.trigger,
     Walk.repeat_a_wish,
+    Walk.a_command_of_the_inbox,
+    Walk.a_command_comes_again,
     Walk.a_session_closes,
     Walk.a_body_ends_unheard,
     Walk.a_body_confirms,
