@@ -20,7 +20,7 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.outcomes import Why
-from tenure.core.records import NO_ARGS, TERMINAL, Holder, Overlap, Phase, Record, Task
+from tenure.core.records import TERMINAL, Overlap, Phase, Record
 from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
 from tenure.nats.runs import NOTHING, Committed, Declined
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _log = get_logger("tenure.client")
 Res = TypeVar("Res")
 _MANY = 128
-_STALE_SECONDS = 2.0
 
 
 class Client:
@@ -123,7 +122,7 @@ class Client:
         command = c.Submit(
             key=key,
             run_id=run_id,
-            task=await self._stored_task(call, run_id),
+            task=await stores.with_args(call.task, call.args, run_id),
             due=due,
             if_live=if_live,
             if_differs=if_differs,
@@ -188,18 +187,8 @@ class Client:
         stores = self.stores
         run_id = stores.clock.new_id()
         due = due_time(delay, at, stores.clock.now())
-        command = c.Replace(key=key, run_id=run_id, task=await self._stored_task(call, run_id), due=due)
+        command = c.Replace(key=key, run_id=run_id, task=await stores.with_args(call.task, call.args, run_id), due=due)
         return await self._start(command, call.result_type)
-
-    async def _stored_task(self, call: Call[Any], run_id: str) -> Task:
-        if len(call.args) <= self.app.config.inline_limit_bytes:
-            return call.task
-        try:
-            blob = await self.stores.blobs.put(f"{run_id}.args", call.args)
-        except InvalidCall as error:
-            msg = f"actor {call.task.actor}: the arguments are too large: {error}"
-            raise InvalidCall(msg, field="call") from error
-        return replace(call.task, args=NO_ARGS, blob=blob)
 
     async def _start(
         self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None = None
@@ -213,7 +202,7 @@ class Client:
         try:
             result = await runs.commit(command.key, command, at=NOTHING, check=check, once=once, patience=patience)
             if isinstance(command, c.Submit) and isinstance(result, Declined) and not result.unsure:
-                lost = await self._lost_holder(result)
+                lost = await stores.lost_holder(result)
                 if lost is not None:
                     command = replace(command, lost=lost)
                     result = await runs.commit(
@@ -256,7 +245,7 @@ class Client:
         error = refusal(record, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")
         if error is not None:
             raise error
-        await self._help(record, result)
+        await self.stores.help(result.found, self.stores.runs.patience())
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
 
     async def _start_early(self, key: str) -> Run[Any]:
@@ -272,29 +261,6 @@ class Client:
         if due:
             await self._effected(self.stores.complete(result.found, patience), key, record.run_id)
         return self._handle(key, record.generation, record.run_id, accepted=due, result_type=Any)
-
-    async def _lost_holder(self, declined: Declined) -> Holder | None:
-        """The live run's holder if its session is closed and its budget spent.
-
-        The run can only fail, so the submit is not its [29].
-        """
-        record = declined.found.record
-        if declined.refused.why not in {Why.LIVE, Why.DIFFERS} or record is None or record.holder is None:
-            return None
-        if record.failures + 1 < record.task.policy.max_attempts:
-            return None
-        seen = await self.stores.sessions.read(record.holder.session)
-        dead = seen is not None and seen.session.closed not in {None, "drain"}
-        return record.holder if dead else None
-
-    async def _help(self, record: Record, result: Declined) -> None:
-        """A live run that has been due for seconds may have lost its producer before the wake-up.
-
-        Whoever joins it looks.
-        """
-        now = self.stores.clock.now()
-        if record.phase is Phase.WAITING and now - record.queued_at > _STALE_SECONDS:
-            await self.stores.complete(result.found, self.stores.runs.patience())
 
     def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
         return Run(self, key, generation=generation, run_id=run_id, accepted=accepted, result_type=result_type)

@@ -12,25 +12,29 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, TypeVar, assert_never, cast
 
+from msgspec.structs import replace
+
 from tenure.clock import AlignedClock, here
 from tenure.config import Config
 from tenure.core import commands as c
 from tenure.core.dead import letter_of
-from tenure.core.errors import KeyIsLive, NewerSchema, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.errors import InvalidCall, KeyIsLive, NewerSchema, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
-from tenure.core.records import Blob, Entry, Record, Seen, Task, encode
+from tenure.core.records import NO_ARGS, Blob, Entry, Holder, Phase, Record, Seen, Task, encode
 from tenure.core.subjects import Names
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
 from tenure.nats.dead import Dead
+from tenure.nats.inbox import Inbox
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
-from tenure.nats.runs import Committed, Found, Runs
+from tenure.nats.runs import Committed, Declined, Found, Runs
 from tenure.nats.sessions import Sessions
 from tenure.nats.topology import Topology, ensure
 from tenure.nats.work import Work
 
 T = TypeVar("T")
+_STALE_SECONDS = 2.0
 
 
 class Stores:
@@ -48,6 +52,7 @@ class Stores:
         self.blobs = Blobs(conn, names)
         self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names)
+        self.inbox = Inbox(conn, names)
 
     @classmethod
     async def open(cls, url: str, names: Names, config: Config, *, name: str, **options: Any) -> Stores:
@@ -102,6 +107,42 @@ class Stores:
             except Unavailable:
                 if not await patience.pause():
                     raise
+
+    async def with_args(self, task: Task, data: bytes, run_id: str, patience: Patience | None = None) -> Task:
+        """The task with these arguments, in a blob where they are too long for a record: one blob however often it is asked.
+
+        Repeated while ``patience`` lasts. Raises InvalidCall if they are too large, Unavailable.
+        """
+        if len(data) <= self.config.inline_limit_bytes:
+            return task
+        name = f"{run_id}.args"
+        try:
+            blob = await (self.blobs.put(name, data) if patience is None else self.put_blob(name, data, patience))
+        except InvalidCall as error:
+            msg = f"actor {task.actor}: the arguments are too large: {error}"
+            raise InvalidCall(msg, field="call") from error
+        return replace(task, args=NO_ARGS, blob=blob)
+
+    async def lost_holder(self, declined: Declined) -> Holder | None:
+        """The live run's holder that made a submit be refused, if its session is closed and its budget spent.
+
+        The run can only fail, so the submit is not its [29].
+        """
+        record = declined.found.record
+        if declined.refused.why not in {Why.LIVE, Why.DIFFERS} or record is None or record.holder is None:
+            return None
+        if record.failures + 1 < record.task.policy.max_attempts:
+            return None
+        seen = await self.sessions.read(record.holder.session)
+        dead = seen is not None and seen.session.closed not in {None, "drain"}
+        return record.holder if dead else None
+
+    async def help(self, found: Found, patience: Patience) -> None:
+        """A live run that has been due for seconds may have lost its producer before the wake-up: whoever joins it looks."""
+        record = found.record
+        waits = record is not None and record.phase is Phase.WAITING
+        if record is not None and waits and self.clock.now() - record.queued_at > _STALE_SECONDS:
+            await self.complete(found, patience)
 
     # -- effects -----------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 from tenure.core.errors import MAX_DELAY_SECONDS, InvalidCall
 from tenure.core.given import number
 from tenure.core.given import seconds as seconds_of
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+\Z")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def seconds_in(text: str) -> float | None:
+    """Seconds of a duration such as 500ms, 10s, 2m, 1h30m; None for what is none."""
+    if not _DURATION.match(text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 def due_time(delay: float | timedelta | None, at: datetime | None, now: float) -> float:

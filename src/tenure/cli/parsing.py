@@ -6,7 +6,6 @@ Raises ConfigError or InvalidCall with a sentence.
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 import traceback
 from datetime import datetime
@@ -18,10 +17,7 @@ import msgspec
 from tenure.actors import Call
 from tenure.app import App
 from tenure.core.errors import ConfigError, InvalidCall
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+\Z")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+from tenure.times import seconds_in
 
 
 def load_app(target: str) -> App:
@@ -123,9 +119,10 @@ def duration(text: str | None, option: str) -> float | None:
     """Seconds of a duration such as 500ms, 10s, 2m, 1h30m."""
     if text is None:
         return None
-    if not _DURATION.match(text):
+    seconds = seconds_in(text)
+    if seconds is None:
         raise InvalidCall(f"{option} {text!r} is no duration: write it like 500ms, 10s, 2m, 1h or 1h30m", field="delay")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return seconds
 
 
 def moment(text: str | None) -> datetime | None:

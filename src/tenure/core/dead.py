@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +16,9 @@ from tenure.core.records import SCHEMA, Death, Entry, Failure, Seen, Task
 _MARK = "replay."
 MAX_HISTORY = 8
 """Earlier deaths that a replayed run carries."""
+MAX_REJECTED_BYTES = 131_072
+"""So much is kept of a rejected command's payload: strangers choose how much they send."""
+MAX_REJECTED_TEXT, MAX_HEADERS, MAX_HEADER = 2_048, 32, 1_024
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -40,6 +45,26 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     history: tuple[Death, ...] = ()
 
 
+class Rejected(Struct, frozen=True, kw_only=True):
+    """A command that somebody sent and that was not carried out.
+
+    ``reason``: a code that does not change, ``text``: the same for people. ``data`` is the beginning of the payload, of which
+    there were ``size`` bytes; ``sent_at``, ``rejected_at``: seconds since the epoch.
+    """
+
+    command: str
+    subject: str
+    reason: str
+    text: str
+    headers: dict[str, str]
+    data: bytes
+    size: int
+    sent_at: float
+    rejected_at: float
+
+
+_rejected = msgspec.json.Decoder(Rejected)
+encode_rejected = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(DeadLetter)
 encode_letter = msgspec.json.Encoder().encode
 
@@ -47,6 +72,36 @@ encode_letter = msgspec.json.Encoder().encode
 def decode_letter(data: bytes) -> DeadLetter:
     """Read a dead letter; msgspec.DecodeError for what is none."""
     return _decoder.decode(data)
+
+
+def decode_rejected(data: bytes) -> Rejected:
+    """Read a rejected command; msgspec.DecodeError for what is none."""
+    return _rejected.decode(data)
+
+
+def rejected(
+    *,
+    command: str,
+    subject: str,
+    reason: str,
+    text: str,
+    headers: Mapping[str, str],
+    data: bytes,
+    sent_at: float,
+    now: float,
+) -> Rejected:
+    """What is kept of a rejected command: all of it that people can use, and no more than one message holds."""
+    return Rejected(
+        command=command,
+        subject=subject,
+        reason=reason,
+        text=text[:MAX_REJECTED_TEXT],
+        headers={name[:MAX_HEADER]: value[:MAX_HEADER] for name, value in [*headers.items()][:MAX_HEADERS]},
+        data=data[:MAX_REJECTED_BYTES],
+        size=len(data),
+        sent_at=sent_at,
+        rejected_at=now,
+    )
 
 
 def letter_of(entry: Entry) -> DeadLetter:

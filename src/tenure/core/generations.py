@@ -176,16 +176,16 @@ def _same_key(record: Record | None, command: c.Submit | c.Replace) -> None:
         raise IllegalTransition(record.phase, type(command).__name__, f"{command.key!r} is not {record.key!r}")
 
 
+def _is_full(record: Record, seen: Seen | None) -> bool:
+    """Whether a command of the inbox finds no room for its mark: then it has to come again."""
+    return seen is not None and is_mark(seen) and len(record.seen) >= MAX_MARKS
+
+
 def _knows(record: Record, command: c.Submit | c.Replace) -> bool:
     """Whether this very command has already been applied to the record."""
     if command.seen is not None and is_marked(record, command.seen):
         return True
     return leaves_trace(record, command.run_id)
-
-
-def _is_full(record: Record, seen: Seen | None) -> bool:
-    """Whether a command of the inbox finds no room for its mark: then it has to come again."""
-    return seen is not None and is_mark(seen) and len(record.seen) >= MAX_MARKS
 
 
 def generation_of(record: Record, run_id: str) -> int:

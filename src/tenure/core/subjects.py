@@ -128,6 +128,9 @@ class Names:
         self.work_prefix = f"{self.root}.work."
         self.timer_prefix = f"{self.root}.timer."
         self.handover_prefix = f"{self.root}.handover."
+        self.inbox_stream = f"TENURE_{namespace}_INBOX"
+        self.inbox_subjects = [f"{self.root}.submit.*", f"{self.root}.replace.*", f"{self.root}.cancel"]
+        self.api_prefix = f"{self.root}.api."
         self.dead_stream = f"TENURE_{namespace}_DEAD"
         self.dead_prefix = f"{self.root}.dead."
         self.event_prefix = f"{self.root}.event."
@@ -184,6 +187,10 @@ class Names:
         """Subject of a run's dead letter."""
         return f"{self.dead_prefix}{actor}.{encode_key(key)}.{run_id}"
 
+    def rejected(self, command: str) -> str:
+        """Subject of a command of the inbox that was rejected: one token shorter than that of any dead letter."""
+        return f"{self.dead_prefix}rejected.{command}"
+
     def dead_filter(self, actor: str | None, key: str | None, run_id: str | None) -> str:
         """Subjects of the dead letters of these; None: of any."""
         return f"{self.dead_prefix}{actor or '*'}.{'*' if key is None else encode_key(key)}.{run_id or '*'}"
@@ -199,6 +206,12 @@ class Names:
     def stops(self, session: str) -> str:
         """Every stop signal addressed to a session."""
         return f"{self.sessions_prefix}stop.{session}.*.*"
+
+    def parse_command(self, subject: str) -> tuple[str, str]:
+        """The verb and the actor (empty for a cancel) that a subject of the inbox names; ``("", "")`` for a foreign one."""
+        verb, _, actor = subject.removeprefix(f"{self.root}.").partition(".")
+        known = (verb in {"submit", "replace"} and actor != "" and "." not in actor) or (verb, actor) == ("cancel", "")
+        return (verb, actor) if known and subject.startswith(f"{self.root}.") else ("", "")
 
     def parse_work(self, subject: str) -> WorkSubject | None:
         """Take a work subject apart.

@@ -18,6 +18,8 @@ class Ack(msgspec.Struct, frozen=True):
     consumer_sequence: int
     stored_at: float
     pending: int
+    stored_ns: int = 0
+    """The same time, exact: a float has no room for it."""
 
 
 def parse_ack(reply: str) -> Ack | None:
@@ -29,7 +31,13 @@ def parse_ack(reply: str) -> Ack | None:
             return None
         deliveries, sequence, delivery, stored_at, pending = parts[at : at + 5]
         return Ack(
-            parts[at - 1], int(deliveries), int(sequence), int(delivery), int(stored_at) / 1_000_000_000, int(pending)
+            parts[at - 1],
+            int(deliveries),
+            int(sequence),
+            int(delivery),
+            int(stored_at) / 1_000_000_000,
+            int(pending),
+            int(stored_at),
         )
     except (IndexError, ValueError):
         return None

@@ -1,5 +1,7 @@
 """The dead stream: a copy of every run that failed for good. The only module that reads or writes it.
 
+Beside those letters, under subjects that no letter has, lie the commands of strangers that were rejected.
+
 One message a subject (actor, key, run id), created by a CAS that expects none, so that storing a letter again makes no
 second copy. A letter is removed by a CAS at its sequence that leaves an empty marker for an hour (as a key's record
 does): a purge would let in the copy of a process that was frozen just before it sent it, and a run that was replayed
@@ -14,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.core.dead import DeadLetter, decode_letter, encode_letter
+from tenure.core.dead import DeadLetter, Rejected, decode_letter, decode_rejected, encode_letter, encode_rejected
 from tenure.core.errors import OutcomeUnknown, StillOwed, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
@@ -71,25 +73,24 @@ class Dead:
         Raises Unavailable once patience is spent, StillOwed if the server answers and will not take it (its stream is
         gone or full: a person must look).
         """
-        subject, data = self._subject(letter), encode_letter(letter)
-        refusals = 0
-        while True:
+        about = f"the dead letter of {letter.key!r}"
+        await self._create(self._subject(letter), encode_letter(letter), about, patience)
+
+    async def keep_rejected(self, rejected: Rejected, patience: Patience) -> None:
+        """Store a rejected command, once. Raises as ``keep``."""
+        about = f"what was rejected of {rejected.subject!r}"
+        await self._create(self._names.rejected(rejected.command), encode_rejected(rejected), about, patience)
+
+    async def find_rejected(self, patience: Patience) -> AsyncIterator[Rejected]:
+        """Every rejected command, the oldest first. Raises Unavailable."""
+        wanted, sequence = self._names.rejected("*"), 1
+        while (found := await self._next(wanted, sequence, patience)) is not None:
+            sequence, data = found
             try:
-                ack = await self._conn.put(subject, data, {_EXPECT: "0"})
-            except (NotSent, Lost) as error:
-                why: object = error
-                refusals += isinstance(error, NotSent) and self._conn.is_connected
-            else:
-                if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
-                    return
-                why = ack.error.description
-                refusals += ack.error.err_code != IN_FLIGHT
-            if refusals >= _REFUSALS:
-                msg = f"the dead letter of {letter.key!r} is not taken by {self._names.dead_stream}: {why}; try `tenure setup`"
-                raise StillOwed(msg)
-            if not await patience.pause():
-                msg = f"the run of {letter.key!r} has failed, but its dead letter is not stored yet: {why}"
-                raise Unavailable(msg)
+                yield decode_rejected(data)
+            except UNREADABLE as error:
+                _log.warning("letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error))
+            sequence += 1
 
     async def remove(self, kept: Kept, patience: Patience) -> bool:
         """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
@@ -136,6 +137,25 @@ class Dead:
                         "letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error)
                     )
             sequence += 1
+
+    async def _create(self, subject: str, data: bytes, about: str, patience: Patience) -> None:
+        """Store what is stored once under its subject."""
+        refusals = 0
+        while True:
+            try:
+                ack = await self._conn.put(subject, data, {_EXPECT: "0"})
+            except (NotSent, Lost) as error:
+                why: object = error
+                refusals += isinstance(error, NotSent) and self._conn.is_connected
+            else:
+                if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
+                    return
+                why = ack.error.description
+                refusals += ack.error.err_code != IN_FLIGHT
+            if refusals >= _REFUSALS:
+                raise StillOwed(f"{about} is not taken by {self._names.dead_stream}: {why}; try `tenure setup`")
+            if not await patience.pause():
+                raise Unavailable(f"{about} is not stored yet: {why}")
 
     async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, bytes] | None:
         call = f"STREAM.MSG.GET.{self._names.dead_stream}"

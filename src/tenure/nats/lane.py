@@ -1,4 +1,4 @@
-"""A lane: the continuous pull of one durable consumer (one queue, one priority).
+"""A lane: the continuous pull of one durable consumer (one queue, one priority; or the inbox).
 
 Owns how many messages are asked for and not yet here (``outstanding``). Pulls overlap on one inbox, so a freed slot is
 asked for at once. The server's idle heartbeats tell a quiet lane from a dead one; a reconnect or two missed heartbeats
@@ -8,6 +8,7 @@ start it afresh. What a forgotten pull still delivers is handled like any other 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -23,39 +24,28 @@ from tenure.telemetry import get_logger
 
 _QUIET_SECONDS = 0.02
 _BURST_SECONDS = 2.0
+OnCrash = Callable[[], None]
 _log = get_logger("tenure.lane")
 _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "409", "503"
 
 
-class Lane:
-    """Pulls from one consumer.
+class Pull(ABC):
+    """Pulls from one consumer of a stream.
 
-    ``on_delivery`` gets each message; it must not block. ``on_crash`` is told, in its ``except`` block, what went wrong
-    unexpectedly: nats-py would keep that to itself. The lane then starts afresh.
+    ``told``: what the log says of it. ``on_crash`` is told, in its ``except`` block, what went wrong unexpectedly: nats-py
+    would keep that to itself. The lane then starts afresh.
     """
 
     def __init__(
-        self,
-        conn: Connection,
-        names: Names,
-        work: Work,
-        *,
-        clock: Clock,
-        queue: str,
-        priority: str,
-        on_delivery: Callable[[Lane, Delivery], Awaitable[None]],
-        on_crash: Callable[[], None] = lambda: None,
+        self, conn: Connection, *, clock: Clock, stream: str, consumer: str, told: dict[str, str], on_crash: OnCrash
     ) -> None:
-        self.queue = queue
-        self.priority = priority
         self.outstanding = 0
         self.wanted = 0
         self._conn = conn
         self._clock = clock
-        self._work = work
-        self._on_delivery = on_delivery
         self._on_crash = on_crash
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{names.work_stream}.{names.consumer(queue, priority)}"
+        self._told = told
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = conn.new_inbox()
         self._subscription: Subscription | None = None
         self._heard_at = 0.0
@@ -63,9 +53,17 @@ class Lane:
         self._down = False
         self._off: list[Callable[[], None]] = []
 
+    @abstractmethod
+    async def _ensure_consumer(self) -> None:
+        """Create the consumer if need be. Raises Unavailable."""
+
+    @abstractmethod
+    async def _deliver(self, msg: Msg) -> None:
+        """Hand a message on; it must not block."""
+
     async def open(self) -> None:
         """Create the consumer if need be and listen. Nothing is pulled before ``want``."""
-        await self._work.ensure_consumer(self.queue, self.priority)
+        await self._ensure_consumer()
         self._subscription = await self._conn.subscribe(self._inbox, self._received)
         self._heard_at = self._clock.steady()
         self._off = [self._conn.on_reconnect(self._restart), self._conn.on_disconnect(self._forget)]
@@ -73,7 +71,7 @@ class Lane:
     async def close(self) -> None:
         """Stop listening.
 
-        The server drops what was asked for; what it had sent still reaches ``on_delivery`` before this returns.
+        The server drops what was asked for; what it had sent is still delivered before this returns.
         """
         offs, self._off = self._off, []
         for off in offs:
@@ -127,7 +125,7 @@ class Lane:
         if not self.outstanding or not self._conn.is_connected:
             self._heard_at = self._clock.steady()
         elif self._clock.steady() - self._heard_at > self._patience:
-            _log.warning("lane.silent", queue=self.queue, priority=self.priority)
+            _log.warning("lane.silent", **self._told)
             await self._restart()
 
     def _forget(self) -> None:
@@ -140,10 +138,10 @@ class Lane:
         """
         self.outstanding = 0
         try:
-            await self._work.ensure_consumer(self.queue, self.priority)
+            await self._ensure_consumer()
         except Unavailable as error:
             if not self._down:  # once: it is tried again every second
-                _log.warning("lane.broken", queue=self.queue, priority=self.priority, error=str(error))
+                _log.warning("lane.broken", **self._told, error=str(error))
             self._broken = self._down = True
             return
         self._broken = self._down = False
@@ -167,7 +165,7 @@ class Lane:
             self.outstanding -= 1
         if self.wanted:
             self.wanted -= 1
-        await self._on_delivery(self, self._work.open(msg))
+        await self._deliver(msg)
 
     async def _status(self, status: str, headers: dict[str, str]) -> None:
         if status == _IDLE:
@@ -175,10 +173,45 @@ class Lane:
         if status in {_TIMEOUT, _CONFLICT, _NOT_FOUND}:
             self.outstanding -= min(self.outstanding, int(headers.get("Nats-Pending-Messages", "0")))
             if status == _CONFLICT:
-                _log.info("lane.refused", queue=self.queue, reason=headers.get("Description", ""))
+                _log.info("lane.refused", **self._told, reason=headers.get("Description", ""))
                 if "Nats-Pending-Messages" not in headers:
                     self._broken = True  # consumer deleted, leadership change: `tend` starts afresh
                     return
             await self.want(self.wanted)
         elif status == _NO_RESPONDERS:
             self._broken = True
+
+
+class Lane(Pull):
+    """The pull of one queue and priority. ``on_delivery`` gets each message; it must not block. ``on_crash``: see ``Pull``."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        names: Names,
+        work: Work,
+        *,
+        clock: Clock,
+        queue: str,
+        priority: str,
+        on_delivery: Callable[[Lane, Delivery], Awaitable[None]],
+        on_crash: OnCrash = lambda: None,
+    ) -> None:
+        super().__init__(
+            conn,
+            clock=clock,
+            stream=names.work_stream,
+            consumer=names.consumer(queue, priority),
+            told={"queue": queue, "priority": priority},
+            on_crash=on_crash,
+        )
+        self.queue = queue
+        self.priority = priority
+        self._work = work
+        self._on_delivery = on_delivery
+
+    async def _ensure_consumer(self) -> None:
+        await self._work.ensure_consumer(self.queue, self.priority)
+
+    async def _deliver(self, msg: Msg) -> None:
+        await self._on_delivery(self, self._work.open(msg))

@@ -39,6 +39,7 @@ class Presence:
             names.sessions_stream: f"the sessions bucket {names.sessions_bucket}",
             names.blobs_stream: f"the blobs bucket {names.blobs_bucket}",
             names.dead_stream: f"the dead-letter stream {names.dead_stream}",
+            names.inbox_stream: f"the inbox {names.inbox_stream}",
         }
         self.missing = ""
         """What is gone and what to do about it, in words; empty while everything is there."""

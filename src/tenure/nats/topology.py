@@ -16,7 +16,7 @@ from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.subjects import Names
-from tenure.nats import blobs, dead, runs, sessions, work
+from tenure.nats import blobs, dead, inbox, runs, sessions, work
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats.runs import NO_STREAM
 
@@ -28,6 +28,7 @@ _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     sessions.spec,
     blobs.spec,
     dead.spec,
+    inbox.spec,
 )
 _FREE = frozenset({"name", "storage", "num_replicas", "max_age"})
 _NO_INFO: dict[str, Any] = {"config": {}, "state": {"last_seq": 0}}

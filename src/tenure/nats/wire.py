@@ -27,6 +27,10 @@ from tenure.core.errors import ConfigError
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
 
+BROKEN_HEADERS = "Tenure-Broken"
+"""The header that a message is given whose own ones cannot be read, or are Tenure's and not clear: what is wrong."""
+
+_OURS = b"tenure-"
 _PING = b"PING\r\n"
 _PIECE = 65_536
 """What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
@@ -59,6 +63,38 @@ class WaryClient(NatsClient):
             )
             raise nats.errors.Error(text) if self.was_connected else ConfigError(text)
         return super()._connect_command()
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """As nats-py's, but for headers that anybody may have written.
+
+        Those neither break the connection, which nats-py's would, nor are passed over in silence.
+        """
+        try:
+            fields: dict[str, str] | None = await super()._process_headers(headers)
+        except (ValueError, IndexError) as error:
+            return {BROKEN_HEADERS: f"they cannot be read: {error}"}
+        fault = _header_fault(headers) if headers is not None and _OURS in headers.lower() else ""
+        return fields if not fault else (fields or {}) | {BROKEN_HEADERS: fault}
+
+
+def _header_fault(block: bytes) -> str:
+    """Why a block with headers of Tenure does not say clearly what its writer meant; empty if it does."""
+    names: set[bytes] = set()
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        name = name.strip().lower()
+        if line and not colon:
+            return f"{line[:40]!r} is no header"
+        if not name.startswith(_OURS):
+            continue
+        if name in names:
+            return f"{name.decode(errors='replace')} is given twice"
+        names.add(name)
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return f"{name.decode(errors='replace')} is no UTF-8"
+    return ""
 
 
 class QuickClient(WaryClient):

@@ -1,0 +1,181 @@
+"""The inbox: commands that anybody may publish, in any language. The only module that pulls, answers or looks up there.
+
+Whoever may only publish here must do no harm, and a publish that was acknowledged is never lost. So the stream's settings
+refuse, in the answer to the publish, every header by which a message acts on others (schedules, rollups, TTLs, batches,
+counters); nothing expires; and where somebody sets a limit, the newest command is refused, not the oldest dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+
+from tenure.clock import Clock
+from tenure.core.errors import MAX_DELAY_SECONDS, Unavailable
+from tenure.core.marks import Place
+from tenure.core.subjects import Names
+from tenure.nats.acks import parse_ack
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.lane import OnCrash, Pull
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NO_MESSAGE, NO_STREAM
+from tenure.telemetry import get_logger
+
+CONSUMER = "supervisors"
+_DIFFERS = 10148
+_NO_HEADERS: dict[str, str] = {}
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_log = get_logger("tenure.inbox")
+
+
+def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
+    """Settings of the stream."""
+    return {
+        "name": names.inbox_stream,
+        "subjects": names.inbox_subjects,
+        "retention": "workqueue",
+        "discard": "new",
+        "storage": storage,
+        "num_replicas": replicas,
+        "allow_direct": False,
+        "allow_rollup_hdrs": False,
+        "allow_msg_ttl": False,
+        "allow_msg_schedules": False,
+        "allow_atomic": False,
+        "allow_batched": False,
+        "allow_msg_counter": False,
+    }
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One delivery of a command."""
+
+    subject: str
+    reply: str
+    place: Place
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class _Info(msgspec.Struct):
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    error: ApiError | None = None
+
+
+class _Stored(msgspec.Struct):
+    time: datetime = _EPOCH
+
+
+class _Got(msgspec.Struct):
+    message: _Stored | None = None
+    error: ApiError | None = None
+
+
+_info = msgspec.json.Decoder(_Info)
+_got = msgspec.json.Decoder(_Got)
+
+
+class Inbox:
+    """The inbox of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    def open(self, msg: Msg) -> Message | None:
+        """Take a delivered message apart; None for one that JetStream has not delivered."""
+        ack = parse_ack(msg.reply)
+        if ack is None:
+            return None
+        place = Place(ack.stream_sequence, ack.stored_ns // 1_000)
+        return Message(msg.subject, msg.reply, place, msg.headers or _NO_HEADERS, msg.data)
+
+    async def ack(self, message: Message) -> None:
+        """It has done its duty. A hint: if it gets lost the message comes again."""
+        await self._conn.publish(message.reply, b"+ACK")
+
+    async def nak(self, message: Message, delay: float = 0.0) -> None:
+        """Deliver it again, to whichever supervisor asks, after ``delay`` seconds."""
+        nanos = int(min(delay, MAX_DELAY_SECONDS) * 1_000_000_000)
+        await self._conn.publish(message.reply, b'-NAK {"delay": %d}' % nanos if nanos > 0 else b"-NAK")
+
+    async def first(self, patience: Patience) -> int:
+        """What was stored before this sequence is gone: one question about thousands of commands. Raises Unavailable."""
+        answer = await self._ask(f"STREAM.INFO.{self._names.inbox_stream}", b"", patience)
+        info = _info.decode(answer)
+        if info.error is not None and info.error.err_code != NO_STREAM:
+            raise Unavailable(f"cannot look at the inbox: {info.error.description}")
+        return int(info.state.get("first_seq", 0))
+
+    async def holds(self, place: Place, patience: Patience) -> bool:
+        """Whether the command that lies there is still stored: else it was acknowledged. Raises Unavailable."""
+        body = msgspec.json.encode({"seq": place.sequence})
+        while True:
+            got = _got.decode(await self._ask(f"STREAM.MSG.GET.{self._names.inbox_stream}", body, patience))
+            if got.message is not None:  # another one, if the stream was made again
+                return round(got.message.time.timestamp() * 1_000_000) - place.stored_us in {-1, 0, 1}
+            if place.sequence == 0 or (got.error is not None and got.error.err_code in {NO_MESSAGE, NO_STREAM}):
+                return False
+            if not await patience.pause():
+                raise Unavailable(f"cannot look into the inbox: {got.error.description if got.error else 'no answer'}")
+
+    async def _ask(self, call: str, body: bytes, patience: Patience) -> bytes:
+        while True:
+            try:
+                return (await self._conn.request(f"$JS.API.{call}", body)).data
+            except (NotSent, Lost) as error:
+                if not await patience.pause():
+                    raise Unavailable(f"cannot look into the inbox: {error}") from error
+
+    async def ensure_consumer(self) -> None:
+        """Create the consumer that all supervisors share, or bring it up to date. Raises Unavailable."""
+        stream, wait = self._names.inbox_stream, self._conn.config.ack_wait_seconds
+        settings = {
+            "durable_name": CONSUMER,
+            "ack_policy": "explicit",
+            "ack_wait": int(wait * 1_000_000_000),
+            "deliver_policy": "all",
+            "max_deliver": -1,
+            "max_ack_pending": -1,
+        }
+        body, call = {"stream_name": stream, "config": settings}, f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}"
+        try:
+            answer = await self._conn.api(call, body | {"action": "create"})
+            if isinstance(answer, ApiError) and answer.err_code == _DIFFERS:
+                _log.warning("consumer.changed", consumer=CONSUMER, ack_wait_seconds=wait)
+                answer = await self._conn.api(call, body)
+        except (NotSent, Lost) as error:
+            raise Unavailable(f"cannot create the consumer of the inbox: {error}") from error
+        if isinstance(answer, ApiError):
+            raise Unavailable(f"cannot create the consumer of the inbox: {answer.description}")
+
+
+class InboxLane(Pull):
+    """The pull of the inbox. ``on_message`` gets each command; it must not block. ``on_crash``: see ``Pull``."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        names: Names,
+        inbox: Inbox,
+        *,
+        clock: Clock,
+        on_message: Callable[[Message], Awaitable[None]],
+        on_crash: OnCrash,
+    ) -> None:
+        told = {"queue": "inbox"}
+        super().__init__(conn, clock=clock, stream=names.inbox_stream, consumer=CONSUMER, told=told, on_crash=on_crash)
+        self._inbox_of = inbox
+        self._on_message = on_message
+
+    async def _ensure_consumer(self) -> None:
+        await self._inbox_of.ensure_consumer()
+
+    async def _deliver(self, msg: Msg) -> None:
+        message = self._inbox_of.open(msg)
+        if message is not None:
+            await self._on_message(message)
