@@ -19,7 +19,7 @@ MIN_TTL_SECONDS = 0.4
 MAX_REPLICAS = 5
 _WHOLE = frozenset({
     "replicas", "inline_limit_bytes", "blob_limit_bytes", "wake_limit_bytes", "traceback_limit_bytes", "repairs_at_once",
-    "stuck_limit",
+    "stuck_limit", "commands_at_once",
 })  # fmt: skip
 
 
@@ -78,6 +78,9 @@ class Config(Struct, frozen=True, kw_only=True):
     ``sweep_seconds`` (10): its pause between two passes over all records; what a closed session held is looked for at once.
     ``sweep_records_per_second`` (15000): how fast it passes over them: about a fifth of a core.
     ``repairs_at_once`` (32): keys that it repairs at the same time.
+    ``commands_at_once`` (128): commands of the inbox that it has in hand at the same time.
+    ``command_patience_seconds`` (3600): how long a command for an actor that no supervisor's code knows, or for a key that
+    cannot take it now, is tried again before it is rejected.
 
     Raises ConfigError for what cannot work, alone or together; it names the settings.
     """
@@ -101,6 +104,8 @@ class Config(Struct, frozen=True, kw_only=True):
     sweep_seconds: float = 10.0
     sweep_records_per_second: float = 15_000.0
     repairs_at_once: int = 32
+    commands_at_once: int = 128
+    command_patience_seconds: float = 3_600.0
     stop_seconds: float = 2.0
     stuck_limit: int = 20
     child_start_seconds: float = 30.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tenure.checks import check_limit
 from tenure.core import commands as c
 from tenure.core.aftermath import ID_FORM
-from tenure.core.dead import DeadLetter, replay_mark, replay_of
+from tenure.core.dead import DeadLetter, Rejected, replay_mark, replay_of
 from tenure.core.errors import OutcomeUnknown, Unavailable
 from tenure.core.subjects import check_name, encode_key
 from tenure.nats.dead import Kept
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tenure.client import Client
 
 Letters = list[DeadLetter]
+Commands = list[Rejected]
 Found = list[Kept]  # names of their own, for in the class below `list` is a method
 
 
@@ -42,6 +43,20 @@ class DeadLetters:
         async for kept in self._find(actor=actor, key=key):
             if queue is None or kept.letter.queue == queue:
                 found.append(kept.letter)
+            if len(found) == limit:
+                break
+        return found
+
+    async def rejected(self, *, limit: int | None = None) -> Commands:
+        """Commands that strangers sent (to the inbox, or to the micro service) and that were not carried out; the oldest first.
+
+        Raises InvalidCall, Unavailable.
+        """
+        limit = check_limit(limit)
+        stores = self._client.stores
+        found: Commands = []
+        async for one in stores.dead.find_rejected(stores.runs.patience()):
+            found.append(one)
             if len(found) == limit:
                 break
         return found

@@ -54,8 +54,25 @@ REPAIRS = (
     "stray",
     "schedule",
 )
+COMMAND_KINDS = ("submit", "replace", "cancel", "other")
+COMMAND_OUTCOMES = ("applied", "kept", "rejected", "put_off")
+REJECTED_WHY = (
+    "malformed",
+    "header",
+    "key",
+    "time",
+    "arguments",
+    "too_large",
+    "unknown_actor",
+    "foreign",
+    "live",
+    "crowded",
+    "unreadable",
+)
 OPERATIONS = (
     "submit",
+    "replace",
+    "cancel",
     "claim",
     "succeed",
     "failattempt",
@@ -110,9 +127,11 @@ class Metrics(Collector):
         self.fenced: dict[str, int] = _one(actors)
         self.takeovers: dict[str, int] = _one(actors)
         self.in_progress: dict[str, int] = _one(actors)
-        self.errors: dict[str, int] = _one(("handler", "keeper", "server", "lease"))
+        self.errors: dict[str, int] = _one(("handler", "keeper", "command", "server", "lease"))
         self.conflicts: dict[str, int] = _one(OPERATIONS)
         self.repairs: dict[str, int] = _one(REPAIRS)
+        self.commands: dict[tuple[str, str], int] = _zero(COMMAND_KINDS, COMMAND_OUTCOMES)
+        self.rejections: dict[str, int] = _one(REJECTED_WHY)
         self.run_seconds = _histograms_of(actors)
         self.queue_wait = _histograms_of(self._queues)
         self.lateness = _histograms_of(self._queues)
@@ -161,6 +180,9 @@ class Metrics(Collector):
         yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self._sum("conflicts"))
         yield _singles("tenure_repairs", "What supervisors found undone and did", "kind", self._sum("repairs"))
         yield _singles("tenure_errors", "Unexpected errors inside the process", "where", self._sum("errors"))
+        commands = self._sum("commands")
+        yield _pairs("tenure_commands", "Commands of the inbox by what became of them", ("kind", "outcome"), commands)
+        yield _singles("tenure_commands_rejected", "Commands that were refused", "reason", self._sum("rejections"))
         yield _histograms("tenure_run_seconds", "Time in bodies", "actor", self.run_seconds)
         yield _histograms("tenure_queue_wait_seconds", "From ready to claimed", "queue", self.queue_wait)
         yield _histograms("tenure_start_lateness_seconds", "Delayed runs: from due to claimed", "queue", self.lateness)

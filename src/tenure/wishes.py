@@ -152,6 +152,8 @@ def _task(sent: Sent, ours: dict[str, str], actor: Actor[..., ..., Any, Any], li
         if is_deeper(data, MAX_DEPTH):
             raise InvalidCall(f"the arguments are nested deeper than {MAX_DEPTH} levels", field="arguments")
         msgspec.json.decode(data, type=dict[str, Raw])
+        if not data.isascii():
+            data.decode()
     except UNREADABLE as error:
         raise InvalidCall(f"the arguments are no JSON object: {error}", field="malformed") from error
     try:

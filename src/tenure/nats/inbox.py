@@ -7,6 +7,7 @@ counters); nothing expires; and where somebody sets a limit, the newest command 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -59,6 +60,7 @@ class Message(msgspec.Struct, frozen=True):
     place: Place
     headers: Mapping[str, str]
     data: bytes
+    deliveries: int = 1
 
 
 class _Info(msgspec.Struct):
@@ -68,6 +70,18 @@ class _Info(msgspec.Struct):
 
 class _Stored(msgspec.Struct):
     time: datetime = _EPOCH
+    seq: int = 0
+    subject: str = ""
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class _Floor(msgspec.Struct, frozen=True):
+    stream_seq: int = 0
+
+
+class _Consumer(msgspec.Struct):
+    ack_floor: _Floor = _Floor()
 
 
 class _Got(msgspec.Struct):
@@ -76,6 +90,7 @@ class _Got(msgspec.Struct):
 
 
 _info = msgspec.json.Decoder(_Info)
+_consumer = msgspec.json.Decoder(_Consumer)
 _got = msgspec.json.Decoder(_Got)
 
 
@@ -92,16 +107,39 @@ class Inbox:
         if ack is None:
             return None
         place = Place(ack.stream_sequence, ack.stored_ns // 1_000)
-        return Message(msg.subject, msg.reply, place, msg.headers or _NO_HEADERS, msg.data)
+        return Message(msg.subject, msg.reply, place, msg.headers or _NO_HEADERS, msg.data, ack.deliveries)
 
     async def ack(self, message: Message) -> None:
         """It has done its duty. A hint: if it gets lost the message comes again."""
-        await self._conn.publish(message.reply, b"+ACK")
+        if message.reply:
+            await self._conn.publish(message.reply, b"+ACK")
+        else:
+            with contextlib.suppress(NotSent, Lost):
+                await self._conn.api(f"STREAM.MSG.DELETE.{self._names.inbox_stream}", {"seq": message.place.sequence})
 
     async def nak(self, message: Message, delay: float = 0.0) -> None:
         """Deliver it again, to whichever supervisor asks, after ``delay`` seconds."""
+        if not message.reply:
+            return
         nanos = int(min(delay, MAX_DELAY_SECONDS) * 1_000_000_000)
         await self._conn.publish(message.reply, b'-NAK {"delay": %d}' % nanos if nanos > 0 else b"-NAK")
+
+    async def stray(self, patience: Patience) -> Message | None:
+        """The oldest command that the consumer takes for acknowledged and that is stored all the same: nobody will get it.
+
+        Kills of the server leave such (ARCHITECTURE, *Decisions*); and one that is just being removed looks so for a moment.
+        Raises Unavailable.
+        """
+        stream = self._names.inbox_stream
+        consumer = _consumer.decode(await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience))
+        wanted = msgspec.json.encode({"seq": 1, "next_by_subj": ">"})
+        got = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience))
+        if got.message is None or got.message.seq > consumer.ack_floor.stream_seq:
+            return None
+        found = got.message
+        headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
+        place = Place(found.seq, _microseconds(found.time))
+        return Message(found.subject, "", place, headers or _NO_HEADERS, found.data)
 
     async def first(self, patience: Patience) -> int:
         """What was stored before this sequence is gone: one question about thousands of commands. Raises Unavailable."""
@@ -117,7 +155,7 @@ class Inbox:
         while True:
             got = _got.decode(await self._ask(f"STREAM.MSG.GET.{self._names.inbox_stream}", body, patience))
             if got.message is not None:  # another one, if the stream was made again
-                return round(got.message.time.timestamp() * 1_000_000) - place.stored_us in {-1, 0, 1}
+                return _microseconds(got.message.time) - place.stored_us in {-1, 0, 1}
             if place.sequence == 0 or (got.error is not None and got.error.err_code in {NO_MESSAGE, NO_STREAM}):
                 return False
             if not await patience.pause():
@@ -152,6 +190,10 @@ class Inbox:
             raise Unavailable(f"cannot create the consumer of the inbox: {error}") from error
         if isinstance(answer, ApiError):
             raise Unavailable(f"cannot create the consumer of the inbox: {answer.description}")
+
+
+def _microseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
 
 
 class InboxLane(Pull):

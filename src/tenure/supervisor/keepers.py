@@ -17,6 +17,7 @@ from msgspec import Struct
 from tenure.core import commands as c
 from tenure.core.dead import replayed
 from tenure.core.errors import NewerSchema, StillOwed, TenureError, Unavailable, UnreadableRecord
+from tenure.core.marks import place_of
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
 from tenure.core.records import Holder, Phase, Record, Seen, encode
 from tenure.core.sweeps import wake_again_after
@@ -252,6 +253,9 @@ class Keepers:
 
         A replay that was cut down before it removed the dead letter is finished here.
         """
+        place = place_of(seen)
+        if place is not None:
+            return not await self._stores.inbox.holds(place, patience)
         run_id = replayed(seen)
         if run_id is not None:
             async for kept in self._stores.dead.find(patience, key=key, run_id=run_id):

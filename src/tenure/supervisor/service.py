@@ -17,6 +17,7 @@ from tenure.core.sweeps import owners, partition_of
 from tenure.lease import Lease
 from tenure.service import Service
 from tenure.supervisor.census import Census
+from tenure.supervisor.commands import Commands
 from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.schedules import Schedules
 from tenure.supervisor.sweep import Sweep
@@ -37,8 +38,9 @@ _SWEEPS_MISSED = 3
 class Supervisor(Service):
     """Looks after every key of an app's namespace.
 
-    Made by ``app.supervisor()``; use it as an async context manager, then ``run``. It runs no bodies and needs no
-    actor's code. What it is repairing when it is told to stop is left to others, or to the next start.
+    Made by ``app.supervisor()``; use it as an async context manager, then ``run``. It runs no bodies; actors' code
+    it needs for the schedules that start by themselves and for the commands of the inbox. What it is repairing when it is
+    told to stop is left to others, or to the next start.
     """
 
     kind = "supervisor"
@@ -67,6 +69,7 @@ class Supervisor(Service):
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
         schedules = Schedules(stores, self.metrics, self.app.actors)
+        commands = Commands(stores, self.metrics, self.app.actors)
         sweep = Sweep(stores, census, keepers, schedules, self.metrics)
         try:
             async with asyncio.TaskGroup() as group:
@@ -79,6 +82,10 @@ class Supervisor(Service):
                     ("session", self._keep_session),
                     ("presence", stores.presence.run),
                     *[("keeper", keepers.keep)] * config.repairs_at_once,
+                    ("inbox", commands.pull),
+                    ("strays", commands.find_strays),
+                    ("marks", commands.forgetter.forget),
+                    *[("command", commands.apply)] * config.commands_at_once,
                 ]
                 tasks = [group.create_task(_without_end(name, loop)) for name, loop in loops]
                 await self._stopping.wait()

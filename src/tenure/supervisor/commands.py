@@ -1,0 +1,255 @@
+"""The inbox, applied: each command once, whoever of several supervisors has it in hand, and however often.
+
+One command: read, decide, CAS, effects, ack; then, some time later, forget. What makes that exact (ARCHITECTURE, *The
+inbox*): the CAS leaves the command's mark in the record that it changes; nobody writes over a record that it has read
+without looking, *after* that read, whether the message is still stored; and the mark is forgotten only once it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tenure.actors import Actor
+from tenure.core import commands as c
+from tenure.core.dead import rejected
+from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.marks import Place, command_id
+from tenure.core.outcomes import Why
+from tenure.crashes import Crashes
+from tenure.metrics import Metrics
+from tenure.nats.inbox import InboxLane, Message
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NOTHING, Committed, Declined
+from tenure.stores import Stores
+from tenure.supervisor.marks import Forgetter
+from tenure.telemetry import get_logger
+from tenure.wishes import MSG_ID, Refusal, Sent, Wish, read
+
+_log = get_logger("tenure.supervisor")
+_TEND_SECONDS = 1.0
+_STRAY_SECONDS = 2.0
+"""In so long the server has removed what was acknowledged."""
+_MANY_DELIVERIES = 8
+"""A command is not given up before so many looks: each may be that of another supervisor, which knows more actors."""
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.25, 30.0
+
+
+class Commands:
+    """What one supervisor does about the inbox of its namespace."""
+
+    def __init__(self, stores: Stores, metrics: Metrics, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
+        self._stores = stores
+        self._metrics = metrics
+        self._actors = actors
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+        self._at_once = stores.config.commands_at_once
+        self._in_hand = 0
+        self._crashes = Crashes(stores.clock)
+        self._lane: InboxLane | None = None
+        self.forgetter = Forgetter(stores, metrics)
+
+    # -- pulling -----------------------------------------------------------------------------------------------------
+
+    async def pull(self) -> None:
+        """Take commands in, until cancelled."""
+        stores = self._stores
+        lane = InboxLane(
+            stores.conn,
+            stores.names,
+            stores.inbox,
+            clock=stores.clock,
+            on_message=self._received,
+            on_crash=lambda: _log.exception("inbox.crashed"),
+        )
+        while True:
+            try:
+                await lane.open()
+                break
+            except Unavailable as error:
+                _log.warning("inbox.not_opened", error=str(error))
+                await asyncio.sleep(_TEND_SECONDS)
+        self._lane = lane
+        try:
+            while True:
+                await self._refill()
+                await asyncio.sleep(_TEND_SECONDS)
+                await lane.tend()
+        finally:
+            self._lane = None
+            await lane.close()
+            while not self._queue.empty():  # nobody takes them any more: another supervisor need not wait for ack_wait
+                await stores.inbox.nak(self._queue.get_nowait())
+
+    async def find_strays(self) -> None:
+        """Take in, again and again until cancelled, what the server has forgotten to deliver."""
+        known: Place | None = None
+        while True:
+            await asyncio.sleep(_STRAY_SECONDS)
+            stores = self._stores
+            try:
+                stray = await stores.inbox.stray(Patience(stores.clock, stores.config.patience_seconds))
+            except Unavailable as error:
+                _log.warning("inbox.not_searched", error=str(error))
+                continue
+            if stray is not None and stray.place == known:
+                self._metrics.repairs["stray"] += 1
+                _log.warning("command.stray", subject=stray.subject, place=stray.place)
+                await self._received(stray)
+            known = stray.place if stray is not None else None
+
+    async def _received(self, message: Message) -> None:
+        self._in_hand += 1
+        self._queue.put_nowait(message)  # never more than were asked for
+
+    async def _refill(self) -> None:
+        """Ask for more once half of what may be in hand has come free: a pull for each would cost a publish for each."""
+        lane = self._lane
+        if lane is not None and self._at_once - self._in_hand - lane.outstanding >= (self._at_once + 1) // 2:
+            await lane.want(self._at_once - self._in_hand)
+
+    # -- applying ----------------------------------------------------------------------------------------------------
+
+    async def apply(self) -> None:
+        """Apply one command after the other, until cancelled. Raises TenureError after too many unexpected errors."""
+        while True:
+            message = await self._queue.get()
+            try:
+                await self._handle(message)
+            finally:
+                self._in_hand -= 1
+            await self._refill()
+
+    async def _handle(self, message: Message) -> None:
+        verb, actor = self._stores.names.parse_command(message.subject)
+        kind = verb or "other"
+        try:
+            outcome = await self._take(message, verb, actor)
+        except (Unavailable, OutcomeUnknown) as error:  # the server: whoever has it next finds out what happened
+            self._metrics.errors["server"] += 1
+            _log.warning("command.not_applied", subject=message.subject, place=message.place, error=str(error))
+            await self._put_off(message)
+            outcome = "put_off"
+        except Exception:  # noqa: BLE001  (a defect of ours ends this command's turn, not the supervisor)
+            self._metrics.errors["command"] += 1
+            _log.exception("command.crashed", subject=message.subject, place=message.place)
+            await self._put_off(message)
+            if (failure := self._crashes.one_more()) is not None:
+                raise failure from None
+            outcome = "put_off"
+        self._metrics.commands[kind, outcome] += 1
+
+    async def _take(self, message: Message, verb: str, actor: str) -> str:
+        """Carry out what the message asks for; the label of what became of it."""
+        stores = self._stores
+        sent = Sent(
+            verb=verb,
+            actor=actor,
+            subject=message.subject,
+            headers=message.headers,
+            data=message.data,
+            at=message.place.stored_us / 1_000_000,
+            place=message.place,
+        )
+        wish = read(sent, self._actors, stores.config.blob_limit_bytes)
+        if isinstance(wish, Refusal):
+            return await self._refused(message, wish)
+        patience = Patience(stores.clock, stores.config.patience_seconds)
+        try:
+            result = await self._commit(message, wish, patience)
+            return await self._done(message, wish, result, patience)
+        except (NewerSchema, UnreadableRecord) as error:  # for a newer Tenure, or for people
+            return await self._refused(message, Refusal("unreadable", str(error)))
+        except InvalidCall as error:
+            return await self._refused(message, Refusal("too_large", str(error)))
+
+    async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined:
+        """Store what the command changes.
+
+        A submit expects that there is no such key, and has read nothing: a mark that is forgotten was in a record, whose
+        key leaves a trace for an hour after it. Everything else that is written was read, and then the message was seen.
+        """
+        stores = self._stores
+        command, at = wish.command, NOTHING if wish.verb == "submit" else None
+        if not isinstance(command, c.Cancel):
+            task = await stores.with_args(command.task, wish.args, command.run_id, patience)
+            command = replace(command, task=task)
+        first = at is not None
+
+        async def is_stored() -> bool:
+            nonlocal first
+            blind, first = first, False
+            return blind or await stores.inbox.holds(message.place, patience)
+
+        result = await stores.runs.commit(wish.key, command, at=at, check=is_stored, patience=patience)
+        if isinstance(command, c.Submit) and isinstance(result, Declined):
+            lost = await stores.lost_holder(result)
+            if lost is not None:
+                command = replace(command, lost=lost)
+                return await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
+        return result
+
+    async def _done(self, message: Message, wish: Wish, result: Committed | Declined, patience: Patience) -> str:
+        stores, command = self._stores, wish.command
+        try:
+            if isinstance(result, Committed):
+                await stores.carry_out(result, patience)
+            elif result.refused.why in {Why.ALREADY, Why.STOPPING}:  # by a delivery that was cut off before its effects
+                await stores.complete(result.found, patience)
+        except StillOwed as error:  # what an older run of the key owes to others is not this command's affair
+            _log.warning("outbox.unpaid", key=wish.key, error=str(error))
+        why = None if isinstance(result, Committed) else result.refused.why
+        if why is Why.CROWDED:
+            return await self._refused(
+                message, Refusal("crowded", f"{wish.key!r} has too many older bodies or commands to forget")
+            )
+        if why is Why.LIVE and isinstance(command, c.Submit) and command.if_live == "reject":
+            return await self._refused(message, Refusal("live", f"{wish.key!r} is live, and Tenure-If-Live is reject"))
+        if why is Why.LIVE and isinstance(result, Declined):
+            await stores.help(result.found, patience)
+        await stores.inbox.ack(message)
+        if why in {None, Why.ALREADY} and command.seen is not None:
+            self.forgetter.later(wish.key, command.seen, message.place)
+        return "applied" if why in {None, Why.ALREADY} else "kept"
+
+    # -- refusing ----------------------------------------------------------------------------------------------------
+
+    async def _refused(self, message: Message, refusal: Refusal) -> str:
+        """Keep it for people, with the reason, and answer it; or put it off, where time or another process may help."""
+        stores, now = self._stores, self._stores.clock.now()
+        age = now - message.place.stored_us / 1_000_000
+        if refusal.reason in {"unknown_actor", "crowded", "unreadable"} and not (
+            age > stores.config.command_patience_seconds and message.deliveries > _MANY_DELIVERIES
+        ):
+            await self._put_off(message)
+            return "put_off"
+        headers = message.headers
+        letter = rejected(
+            command=command_id(message.subject, headers.get("Tenure-Key"), headers.get(MSG_ID), message.place),
+            subject=message.subject,
+            reason=refusal.reason,
+            text=refusal.text,
+            headers=headers,
+            data=message.data,
+            sent_at=message.place.stored_us / 1_000_000,
+            now=now,
+        )
+        try:
+            await stores.dead.keep_rejected(letter, Patience(stores.clock, stores.config.patience_seconds))
+        except StillOwed as error:  # the dead stream is gone or full: the command waits for a person
+            _log.warning("command.not_kept", subject=message.subject, error=str(error))
+            await self._put_off(message)
+            return "put_off"
+        await stores.inbox.ack(message)
+        self._metrics.rejections[refusal.reason] += 1
+        _log.warning("command.rejected", subject=message.subject, reason=refusal.reason, text=refusal.text)
+        return "rejected"
+
+    async def _put_off(self, message: Message) -> None:
+        """Have it delivered again, to whoever asks first; the later, the longer it has waited already."""
+        age = self._stores.clock.now() - message.place.stored_us / 1_000_000
+        wait = min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, age / 4))
+        await self._stores.inbox.nak(message, wait * (0.75 + 0.5 * self._stores.clock.random()))

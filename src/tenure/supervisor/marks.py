@@ -1,0 +1,89 @@
+"""The marks of applied commands, forgotten once their messages are gone: so that records may expire, and stay small.
+
+Some seconds after the ack, and for many at once: what the inbox has removed up to where is one question. What is cut off
+here, or finds no room, is found by the sweep, as every record with something in ``seen``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from tenure.core import commands as c
+from tenure.core.errors import TenureError, Unavailable
+from tenure.core.marks import Place
+from tenure.core.records import Seen
+from tenure.metrics import Metrics
+from tenure.nats.patience import Patience
+from tenure.stores import Stores
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.supervisor")
+LATER_SECONDS = 2.0
+"""By then most runs are over, so that the write is in nobody's way; and a message that a new leader has again has come."""
+_AT_ONCE = 64
+_MOST_WAITING = 50_000
+
+
+class _Mark(Struct, frozen=True):
+    key: str
+    seen: Seen
+    place: Place
+    at: float
+
+
+class Forgetter:
+    """The marks that one supervisor has left."""
+
+    def __init__(self, stores: Stores, metrics: Metrics) -> None:
+        self._stores = stores
+        self._metrics = metrics
+        self._marks: deque[_Mark] = deque()
+
+    def later(self, key: str, seen: Seen, place: Place) -> None:
+        """The command has changed the key's record and is acknowledged."""
+        if len(self._marks) < _MOST_WAITING:
+            self._marks.append(_Mark(key, seen, place, self._stores.clock.steady() + LATER_SECONDS))
+
+    async def forget(self) -> None:
+        """Forget what is due, until cancelled."""
+        while True:
+            now = self._stores.clock.steady()
+            due: list[_Mark] = []
+            while self._marks and self._marks[0].at <= now and len(due) < _MOST_WAITING:
+                due.append(self._marks.popleft())
+            if due:
+                try:
+                    await self._forget(due)
+                except Unavailable as error:  # the sweep finds them
+                    self._metrics.errors["server"] += 1
+                    _log.warning("marks.not_forgotten", number=len(due), error=str(error))
+            await asyncio.sleep(LATER_SECONDS / 4)
+
+    async def _forget(self, due: list[_Mark]) -> None:
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        first = await self._stores.inbox.first(patience)
+        of_keys: dict[str, list[_Mark]] = defaultdict(list)
+        for mark in due:
+            of_keys[mark.key].append(mark)
+        todo = iter(of_keys.values())
+        await asyncio.gather(*(self._lane(todo, first) for _ in range(min(_AT_ONCE, len(of_keys)))))
+
+    async def _lane(self, todo: Iterable[list[_Mark]], first: int) -> None:
+        """``first``: what was stored before it is gone."""
+        for marks in todo:
+            key = marks[0].key
+            patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+            try:
+                ids = [
+                    mark.seen.id
+                    for mark in marks
+                    if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)
+                ]
+                if ids:
+                    await self._stores.runs.commit(key, c.ForgetSeen(ids=frozenset(ids)), patience=patience)
+            except TenureError as error:  # this key's trouble; the sweep finds it
+                _log.warning("seen.not_forgotten", key=key, error=str(error))
