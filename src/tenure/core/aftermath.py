@@ -7,6 +7,7 @@ finished run's own, so that deciding twice owes the same things.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -27,9 +28,9 @@ ID_FORM = r"[0-7][0-9A-HJKMNP-TV-Z]{25}"
 """What a run id looks like."""
 
 _NO_HOOKS = Hooks()
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", b"0123456789ABCDEFGHJKMNPQRSTVWXYZ")
 _TIME, _ID = 10, 26
-_CHANCE_BITS = 80
+_CHANCE_BYTES = 10
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -58,8 +59,7 @@ def derived_id(run_id: str, place: str) -> str:
     The time in it is that of ``run_id``, so that it sorts beside it.
     """
     digest = hashlib.sha256(f"{run_id}/{place}".encode()).digest()
-    number = int.from_bytes(digest, "big") % (1 << _CHANCE_BITS)
-    chance = "".join(_ALPHABET[number >> shift & 31] for shift in range(_CHANCE_BITS - 5, -1, -5))
+    chance = base64.b32encode(digest[-_CHANCE_BYTES:]).translate(_TO_CROCKFORD).decode()
     return (run_id[:_TIME] if len(run_id) == _ID else "0" * _TIME) + chance
 
 

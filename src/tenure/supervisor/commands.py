@@ -212,7 +212,7 @@ class Commands:
             await stores.help(result.found, patience)
         await stores.inbox.ack(message)
         if why in {None, Why.ALREADY} and command.seen is not None:
-            self.forgetter.later(wish.key, command.seen, message.place)
+            self.forgetter.later(wish.key, command.seen, message.place, result)
         return "applied" if why in {None, Why.ALREADY} else "kept"
 
     # -- refusing ----------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from msgspec import Struct
 from tenure.core import commands as c
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.marks import Place
-from tenure.core.records import Seen
+from tenure.core.records import Record, Seen
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
+from tenure.nats.runs import Committed, Declined, Found
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 
@@ -26,6 +27,8 @@ LATER_SECONDS = 2.0
 """By then most runs are over, so that the write is in nobody's way; and a message that a new leader has again has come."""
 _AT_ONCE = 64
 _MOST_WAITING = 50_000
+_SMALL_BYTES = 4_096
+"""Records up to this are remembered for the two seconds."""
 
 
 class _Mark(Struct, frozen=True):
@@ -33,6 +36,7 @@ class _Mark(Struct, frozen=True):
     seen: Seen
     place: Place
     at: float
+    found: Found | None
 
 
 class Forgetter:
@@ -42,11 +46,14 @@ class Forgetter:
         self._stores = stores
         self._metrics = metrics
         self._marks: deque[_Mark] = deque()
+        self._untouched = True
 
-    def later(self, key: str, seen: Seen, place: Place) -> None:
+    def later(self, key: str, seen: Seen, place: Place, result: Committed | Declined) -> None:
         """The command has changed the key's record and is acknowledged."""
         if len(self._marks) < _MOST_WAITING:
-            self._marks.append(_Mark(key, seen, place, self._stores.clock.steady() + LATER_SECONDS))
+            small = isinstance(result, Committed) and len(result.data) <= _SMALL_BYTES
+            found = Found(result.record, result.revision) if isinstance(result, Committed) and small else None
+            self._marks.append(_Mark(key, seen, place, self._stores.clock.steady() + LATER_SECONDS, found))
 
     async def forget(self) -> None:
         """Forget what is due, until cancelled."""
@@ -84,6 +91,21 @@ class Forgetter:
                     if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)
                 ]
                 if ids:
-                    await self._stores.runs.commit(key, c.ForgetSeen(ids=frozenset(ids)), patience=patience)
+                    await self._write(key, ids, marks[-1].found, patience)
             except TenureError as error:  # this key's trouble; the sweep finds it
                 _log.warning("seen.not_forgotten", key=key, error=str(error))
+
+    async def _write(self, key: str, ids: list[str], known: Found | None, patience: Patience) -> None:
+        """Take marks out of a record, unread as long as that mostly goes well: where workers have a backlog it is as it was."""
+        runs, command = self._stores.runs, c.ForgetSeen(ids=frozenset(ids))
+        if known is not None and self._untouched:
+            result = await runs.commit(key, command, at=known, patience=patience)
+            self._untouched = isinstance(result, Committed) and _looks(result.record) == _looks(known.record)
+            return
+        found = await runs.read(key, patience)
+        self._untouched = known is not None and found.revision == known.revision
+        await runs.commit(key, command, at=found, patience=patience)
+
+
+def _looks(record: Record | None) -> tuple[object, ...]:
+    return () if record is None else (record.generation, record.phase, record.attempt)
