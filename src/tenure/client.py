@@ -54,6 +54,13 @@ class Client:
         """Runs that failed for good: list, get, replay, purge."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @classmethod
+    def over(cls, app: App, stores: Stores) -> Client:
+        """A client on stores that somebody else opens and closes, in the loop that runs now."""
+        client = cls(app, "", {})
+        client._stores, client._loop = stores, asyncio.get_running_loop()
+        return client
+
     async def __aenter__(self) -> Self:
         """Connect.
 

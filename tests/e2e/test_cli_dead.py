@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import itertools
 import json
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import nats
 import pytest
 
 from tenure.cli.problems import Exit
@@ -20,6 +22,7 @@ from tenure.core.dead import DeadLetter
 from tenure.core.errors import Unavailable
 from tenure.dead import DeadLetters
 from tests.e2e.commands import Cli, Worker
+from tests.support import wait_until
 
 ULID = r"[0-9A-HJKMNP-TV-Z]{26}"
 
@@ -53,6 +56,26 @@ def test_a_letter_is_shown_whole(buried: Cli) -> None:
     text = buried.fast("dead", "show", said["run_id"])[0]
     assert re.search(r'arguments +{"why":"no a"}', text)
     assert "raise Fail(why)" in text
+
+
+def test_commands_of_strangers_that_were_rejected_are_a_list_of_their_own(own: Cli) -> None:
+    async def send() -> None:
+        client = await nats.connect(own.url)
+        subject = f"tenure.{own.namespace}.submit.say"
+        await client.jetstream().publish(subject, b'{"text": 1}', headers={"Tenure-Key": "k"})
+        await client.close()
+
+    with own.worker("--with-supervisor"):
+        asyncio.run(send())
+
+        async def told() -> list[dict[str, Any]]:
+            return [*await asyncio.to_thread(own.fast_json, "dead", "rejected")]
+
+        (one,) = asyncio.run(wait_until(told, description="it is rejected"))
+        assert (one["reason"], one["headers"], one["data"]) == ("arguments", {"Tenure-Key": "k"}, '{"text": 1}')
+        table = own("dead", "rejected").stdout
+        assert re.search(rf"tenure\.{own.namespace}\.submit\.say +k +11 +arguments", table)
+        assert own.fast_json("dead", "ls") == []
 
 
 @pytest.mark.parametrize("command", ["show", "replay", "purge"])

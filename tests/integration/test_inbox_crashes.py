@@ -10,11 +10,13 @@ from typing import Any
 
 import nats
 import pytest
+from msgspec.structs import replace
 
 from tenure import App, Client, Context
 from tenure.core.marks import is_mark
 from tenure.metrics import Metrics
 from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.inbox import CONSUMER
 from tenure.stores import Stores
 from tenure.supervisor.commands import Commands
 from tests.conftest import Supervisors, Workers
@@ -31,7 +33,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def app(namespace: str) -> App:
-    app = App(namespace, config=FAST)
+    app = App(namespace, config=replace(FAST, ack_wait_seconds=1.0, request_timeout_seconds=0.5, sweep_seconds=0.5))
 
     @app.actor
     async def add(one: int, two: int = 2) -> int:
@@ -56,7 +58,7 @@ async def another(app: App, url: str) -> AsyncIterator[Commands]:
     await stores.close()
 
 
-async def killed_at(commands: Commands, step: str) -> None:
+async def killed_at(commands: Commands, step: str, patch: pytest.MonkeyPatch) -> None:
     """Let it have one command and die at ``step``."""
 
     async def die(*_args: object, **_options: object) -> Any:
@@ -66,15 +68,13 @@ async def killed_at(commands: Commands, step: str) -> None:
         raise Killed
 
     stores = commands._stores
-    match step:
-        case "before the write":
-            stores.runs.commit = die  # type: ignore[method-assign]
-        case "before the effects":
-            stores.carry_out = die  # type: ignore[method-assign]
-        case "before the ack":
-            stores.inbox.ack = die  # type: ignore[method-assign]
-        case "before it is forgotten":
-            commands.forgetter.later = die_at_once  # type: ignore[method-assign]
+    places: dict[str, tuple[object, str, Any]] = {
+        "before the write": (stores.runs, "commit", die),
+        "before the effects": (stores, "carry_out", die),
+        "before the ack": (stores.inbox, "ack", die),
+        "before it is forgotten": (commands.forgetter, "later", die_at_once),
+    }
+    patch.setattr(*places[step])
     pulling = asyncio.create_task(commands.pull())
     with pytest.raises(Killed):
         await commands.apply()
@@ -98,12 +98,19 @@ async def until_empty(stranger: Stranger, client: Client) -> None:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("verb", ["submit", "replace"])
 async def test_a_supervisor_that_dies_leaves_one_run_however_much_happens_before_the_next_one_comes(
-    verb: str, step: str, app: App, client: Client, stranger: Stranger, supervisors: Supervisors, nats_server: str
+    verb: str,
+    step: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[13] applied, dead before the ack; the run and two later ones end, so that nothing but the mark shows it; redelivery."""
     await stranger.send(f"{verb}.add", {"one": 1}, Tenure_Key="k")
     async with another(app, nats_server) as commands:
-        await killed_at(commands, step)
+        await killed_at(commands, step, monkeypatch)
     applied = step != "before the write"
     for _ in range(2):
         run = await client.replace(app.actors["add"].call(9), key="k")
@@ -119,13 +126,19 @@ async def test_a_supervisor_that_dies_leaves_one_run_however_much_happens_before
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_cancel_whose_supervisor_dies_does_not_hit_the_run_after_it(
-    step: str, app: App, client: Client, stranger: Stranger, supervisors: Supervisors, nats_server: str
+    step: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[13] the cancel hits run 1, dead before the ack; run 2 is submitted; redelivery."""
     await client.submit(app.actors["add"].call(1), key="k")
     await stranger.send("cancel", Tenure_Key="k")
     async with another(app, nats_server) as commands:
-        await killed_at(commands, step)
+        await killed_at(commands, step, monkeypatch)
     status = await client.status("k")
     assert status is not None
     if step == "before the write":
@@ -143,14 +156,20 @@ async def test_a_cancel_whose_supervisor_dies_does_not_hit_the_run_after_it(
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_command_without_a_key_gets_the_same_one_from_the_next_supervisor(
-    step: str, app: App, client: Client, stranger: Stranger, supervisors: Supervisors, nats_server: str
+    step: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[15] the key is made from the command, not by whoever has it in hand."""
     keys: set[str] = set()
     stop = await client.stores.runs.follow_all(lambda key, _found: keys.add(key))
     await stranger.send("submit.add", {"one": 1})
     async with another(app, nats_server) as commands:
-        await killed_at(commands, step)
+        await killed_at(commands, step, monkeypatch)
     async with supervisors.run(app):
         await until_empty(stranger, client)
         await wait_until(lambda: keys, description="the run is there")
@@ -162,22 +181,34 @@ async def test_a_command_without_a_key_gets_the_same_one_from_the_next_superviso
 
 
 async def test_a_run_whose_supervisor_died_before_its_wake_up_starts(
-    app: App, client: Client, stranger: Stranger, supervisors: Supervisors, workers: Workers, nats_server: str
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    workers: Workers,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await stranger.send("submit.add", {"one": 40}, Tenure_Key="k")
     async with another(app, nats_server) as commands:
-        await killed_at(commands, "before the effects")
+        await killed_at(commands, "before the effects", monkeypatch)
     async with supervisors.run(app), workers.run(app):
         assert await (await client.run("k")).result(10) == 42
 
 
 async def test_a_record_does_not_expire_before_its_command_is_acknowledged(
-    app: App, client: Client, stranger: Stranger, supervisors: Supervisors, workers: Workers, nats_server: str
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    workers: Workers,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[13] applied, dead before the ack; the run ends and its record would be gone after a second; redelivery: run again."""
     await stranger.send("submit.brief", Tenure_Key="k")
     async with another(app, nats_server) as commands, workers.run(app):
-        await killed_at(commands, "before the ack")
+        await killed_at(commands, "before the ack", monkeypatch)
         first = await client.run("k")
         await first.wait(5)
         await asyncio.sleep(1.6)  # work: it would be gone by now
@@ -199,7 +230,14 @@ async def test_a_record_does_not_expire_before_its_command_is_acknowledged(
 @pytest.mark.parametrize("what", ["submit.add", "replace.add", "cancel"])
 @pytest.mark.parametrize("where", ["before the write", "between read and look"])
 async def test_a_frozen_supervisor_that_comes_back_after_all_is_forgotten_applies_nothing(
-    what: str, where: str, app: App, client: Client, stranger: Stranger, supervisors: Supervisors, nats_server: str
+    what: str,
+    where: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has the command in hand; another one applies, acknowledges and forgets it; two runs come and end; it goes on."""
     if what != "submit.add":
@@ -215,12 +253,12 @@ async def test_a_frozen_supervisor_that_comes_back_after_all_is_forgotten_applie
             await go_on.wait()
             return await method(*args, **options)
 
-        if where == "before the write":
-            stores.runs.commit = late  # type: ignore[method-assign]
-        else:
-            stores.inbox.holds = late  # type: ignore[method-assign]
-            if what == "submit.add":
-                await (await client.submit(app.actors["add"].call(0), key="k")).cancel()
+        patched: tuple[object, str] = (
+            (stores.runs, "commit") if where == "before the write" else (stores.inbox, "holds")
+        )
+        monkeypatch.setattr(*patched, late)
+        if where != "before the write" and what == "submit.add":
+            await (await client.submit(app.actors["add"].call(0), key="k")).cancel()
         pulling, applying = asyncio.create_task(frozen.pull()), asyncio.create_task(frozen.apply())
         await reached.wait()
         pulling.cancel()  # its pulls expire
@@ -284,6 +322,32 @@ async def test_a_copy_that_the_server_does_not_know_any_more_is_one_command_with
             assert status.generation == 1
             await stop()
             await connected.close()
+
+
+# -- forgotten by the server ---------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all_the_same(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+) -> None:
+    """Kills of the server leave such messages below the ack floor; so does a consumer whose filter is put back, every time."""
+    stores, stream = client.stores, app.names.inbox_stream
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
+    await stranger.send("cancel", Tenure_Key="nobody")
+    config = {"durable_name": CONSUMER, "ack_policy": "explicit", "filter_subject": f"{stranger.root}.cancel"}
+    await stores.conn.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": config})
+    inbox = stranger.client.new_inbox()
+    pulled = await stranger.client.subscribe(inbox)
+    await stranger.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{CONSUMER}", b"1", reply=inbox)
+    await stranger.client.request((await pulled.next_msg(timeout=5)).reply, b"+ACK", timeout=5)
+    await stores.inbox.ensure_consumer()
+    assert await stores.inbox.stray(stores.runs.patience()) is not None
+    async with supervisors.run(app) as supervisor:
+        await phase(client, "lost")
+        await until_empty(stranger, client)
+        await until_forgotten(client, "lost")
+        assert supervisor.metrics.repairs["stray"] == 1
+        assert supervisor.metrics.commands["submit", "applied"] == 1
 
 
 # -- many ----------------------------------------------------------------------------------------------------------

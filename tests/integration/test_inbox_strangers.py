@@ -52,11 +52,15 @@ class Wire:
         self._writer.close()
         await self._writer.wait_closed()
 
-    async def send(self, subject: str, headers: bytes, data: bytes) -> dict[str, Any]:
-        """Its PubAck."""
+    async def publish(self, subject: str, headers: bytes, data: bytes) -> None:
         size = len(headers) + len(data)
         line = f"HPUB {subject} answers {len(headers)} {size}\r\n"
         self._writer.write(b"".join((line.encode(), headers, data, b"\r\n")))
+        await self._writer.drain()
+
+    async def send(self, subject: str, headers: bytes, data: bytes) -> dict[str, Any]:
+        """Its PubAck."""
+        await self.publish(subject, headers, data)
         while True:
             line = (await self._reader.readline()).decode()
             if line.startswith("MSG answers"):

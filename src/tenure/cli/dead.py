@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from tenure.app import App
 from tenure.cli import options as o
@@ -65,6 +66,34 @@ def ls(
             )
         if len(letters) > limit:
             complain("more letters are not shown; raise --limit")
+        return Exit.OK
+
+    return run_loop(main())
+
+
+@dead.command("rejected")
+def rejected_commands(
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many commands.")] = 100,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """List commands of others (inbox, micro service) that were not carried out, and why; the oldest first."""
+    the_app = o.app_for(namespace, app)
+
+    async def main() -> int:
+        async with o.looking(the_app, url) as client:
+            found = await client.dead.rejected(limit=limit + 1)
+        shown = found[:limit]
+        if as_json:
+            print_json([{**asdict(one), "data": one.data.decode(errors="replace")} for one in shown])
+        else:
+            head = ("SENT", "SUBJECT", "KEY", "BYTES", "REASON", "WHY")
+            print_table(head, ((_at(r.sent_at), r.subject, _key(r.headers), r.size, r.reason, r.text) for r in shown))
+        if len(found) > limit:
+            complain("more commands are not shown; raise --limit")
         return Exit.OK
 
     return run_loop(main())
@@ -243,3 +272,7 @@ def _error(letter: DeadLetter) -> str:
 
 def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def _key(headers: dict[str, str]) -> str:
+    return next((value for name, value in headers.items() if name.lower() == "tenure-key"), "-")

@@ -131,6 +131,7 @@ class Names:
         self.inbox_stream = f"TENURE_{namespace}_INBOX"
         self.inbox_subjects = [f"{self.root}.submit.*", f"{self.root}.replace.*", f"{self.root}.cancel"]
         self.api_prefix = f"{self.root}.api."
+        self.known_prefix = f"{self.root}.known."
         self.dead_stream = f"TENURE_{namespace}_DEAD"
         self.dead_prefix = f"{self.root}.dead."
         self.event_prefix = f"{self.root}.event."

@@ -16,6 +16,7 @@ from tenure.core.sessions import Session
 from tenure.core.sweeps import owners, partition_of
 from tenure.lease import Lease
 from tenure.service import Service
+from tenure.supervisor.api import AT_ONCE, Api
 from tenure.supervisor.census import Census
 from tenure.supervisor.commands import Commands
 from tenure.supervisor.keepers import Keepers
@@ -69,6 +70,7 @@ class Supervisor(Service):
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
         schedules = Schedules(stores, self.metrics, self.app.actors)
+        api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
         sweep = Sweep(stores, census, keepers, schedules, self.metrics)
         try:
@@ -86,6 +88,8 @@ class Supervisor(Service):
                     ("strays", commands.find_strays),
                     ("marks", commands.forgetter.forget),
                     *[("command", commands.apply)] * config.commands_at_once,
+                    ("api", api.listen),
+                    *[("answer", api.answer)] * AT_ONCE,
                 ]
                 tasks = [group.create_task(_without_end(name, loop)) for name, loop in loops]
                 await self._stopping.wait()

@@ -1,0 +1,114 @@
+"""The inbox stream: what it refuses in its answer, where a command lies, and what is found though nobody delivers it."""
+
+from __future__ import annotations
+
+import pytest
+from nats.aio.msg import Msg
+
+from tenure.core.marks import Place
+from tenure.nats.inbox import InboxLane, Message
+from tenure.stores import Stores
+from tests.support import wait_until
+
+
+class Taken:
+    """A lane of the inbox and what it has delivered."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.messages: list[Message] = []
+        self.lane = InboxLane(
+            stores.conn,
+            stores.names,
+            stores.inbox,
+            clock=stores.clock,
+            on_message=self._took,
+            on_crash=lambda: None,
+        )
+
+    async def _took(self, message: Message) -> None:
+        self.messages.append(message)
+
+    async def next(self, number: int = 1) -> Message:
+        await self.lane.want(1)
+        await wait_until(lambda: len(self.messages) >= number, description=f"{number} commands")
+        return self.messages[-1]
+
+
+def subject(stores: Stores, what: str = "submit.a") -> str:
+    return f"{stores.names.root}.{what}"
+
+
+async def gone(stores: Stores, place: Place) -> None:
+    async def looked() -> bool:
+        return not await stores.inbox.holds(place, stores.runs.patience())
+
+    await wait_until(looked, description="the message is removed")
+
+
+async def test_a_command_is_held_until_it_is_acknowledged_and_keeps_its_place_when_delivered_again(
+    stores: Stores,
+) -> None:
+    taken = Taken(stores)
+    await taken.lane.open()
+    ack = await stores.conn.put(subject(stores), b"{}", {"Tenure-Key": "k", "Nats-Msg-Id": "m"})
+    first = await taken.next()
+    assert (first.subject, first.data, first.deliveries) == (subject(stores), b"{}", 1)
+    assert (first.headers["Tenure-Key"], first.place.sequence) == ("k", ack.seq)
+    assert await stores.inbox.holds(first.place, stores.runs.patience())
+    assert await stores.inbox.first(stores.runs.patience()) == ack.seq
+    await stores.inbox.nak(first)
+    second = await taken.next(2)
+    assert (second.place, second.deliveries) == (first.place, 2)
+    await stores.inbox.ack(second)
+    await gone(stores, second.place)
+    assert await stores.inbox.first(stores.runs.patience()) == ack.seq + 1
+    await taken.lane.close()
+
+
+async def test_another_message_in_the_same_place_is_not_the_command(stores: Stores) -> None:
+    """The stream was deleted and made again: it counts from 1 anew."""
+    ack = await stores.conn.put(subject(stores), b"{}")
+    patience = stores.runs.patience()
+    assert not await stores.inbox.holds(Place(ack.seq, 1_000), patience)
+    assert not await stores.inbox.holds(Place(0, 0), patience)
+
+
+async def test_where_there_is_no_inbox_nothing_is_held(stores: Stores) -> None:
+    await stores.conn.api(f"STREAM.DELETE.{stores.names.inbox_stream}", {})
+    assert not await stores.inbox.holds(Place(1, 1), stores.runs.patience())
+    assert await stores.inbox.first(stores.runs.patience()) == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Nats-TTL": "1s"}, {"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"Nats-Schedule": "@at 2099-01-01T00:00:00Z"}],
+)
+async def test_a_header_that_acts_on_messages_is_refused_in_the_answer(stores: Stores, headers: dict[str, str]) -> None:
+    first = await stores.conn.put(subject(stores), b"{}")
+    target = {"Nats-Schedule-Target": subject(stores, "submit.b")} if "Nats-Schedule" in headers else {}
+    ack = await stores.conn.put(subject(stores), b"{}", headers | target)
+    assert ack.error is not None
+    assert await stores.inbox.first(stores.runs.patience()) == first.seq
+
+
+async def test_the_subjects_beside_it_are_not_the_inbox(stores: Stores) -> None:
+    got: list[str] = []
+
+    async def received(msg: Msg) -> None:
+        got.append(msg.subject)
+
+    beside = [
+        subject(stores, other) for other in ("submit", "submit.a.b", "cancel.a", "api.submit.a", "known.submit.a")
+    ]
+    await stores.conn.subscribe(subject(stores, ">"), received)
+    for other in beside:
+        await stores.conn.publish(other, b"{}")
+    await wait_until(lambda: got == beside, description="they are delivered to whoever listens")
+    info = await stores.conn.api(f"STREAM.INFO.{stores.names.inbox_stream}", {})
+    assert isinstance(info, dict)
+    assert info["state"]["messages"] == 0
+    assert stores.names.parse_command(subject(stores, "submit.a")) == ("submit", "a")
+    assert stores.names.parse_command(subject(stores, "cancel")) == ("cancel", "")
+    for foreign in ("submit", "submit.", "submit.a.b", "cancel.a", "status", "work.a"):
+        assert stores.names.parse_command(subject(stores, foreign)) == ("", "")
+    assert stores.names.parse_command("elsewhere.submit.a") == ("", "")
