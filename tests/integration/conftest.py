@@ -10,12 +10,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import psutil
 import pytest
+from msgspec.structs import replace
 
+from tenure import App, Client, Context
 from tests.conftest import Supervisors, Workers
 from tests.processes import Site
 from tests.proxy import Proxy
+from tests.strangers import Stranger
+from tests.support import FAST
 
 
 @pytest.fixture
@@ -62,3 +67,27 @@ def nothing_left(tasks: Any) -> Iterator[None]:
         with contextlib.suppress(psutil.NoSuchProcess):
             assert child.status() != psutil.STATUS_ZOMBIE
             assert "tenure.worker.child" not in " ".join(child.cmdline())
+
+
+@pytest.fixture
+async def stranger(client: Client, nats_server: str, namespace: str) -> AsyncIterator[Stranger]:
+    """Who may publish commands; the inbox is there."""
+    connected = await nats.connect(nats_server)
+    yield Stranger(connected, namespace)
+    await connected.close()
+
+
+@pytest.fixture
+def open_app(namespace: str) -> App:
+    """An app for strangers, with little patience for what it does not know."""
+    app = App(namespace, config=replace(FAST, command_patience_seconds=0.1))
+
+    @app.actor
+    async def add(one: int, two: int = 2) -> int:
+        return one + two
+
+    @app.actor(grace=1.0)
+    async def hold(ctx: Context) -> None:
+        await ctx.stopping.wait()
+
+    return app

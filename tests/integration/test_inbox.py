@@ -3,97 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import nats
 import pytest
 from msgspec.structs import replace
-from nats.aio.client import Client as NatsClient
 from nats.js.errors import APIError
 
-from tenure import App, Client, Context, Run
-from tenure.core.dead import Rejected
-from tenure.core.marks import is_mark
+from tenure import App, Client
 from tests.conftest import Supervisors, Workers
+from tests.strangers import Stranger, phase, rejected, run_of, until_forgotten
 from tests.support import FAST, wait_until
 
 
 @pytest.fixture
-def app(namespace: str) -> App:
-    app = App(namespace, config=replace(FAST, command_patience_seconds=0.1))
-
-    @app.actor
-    async def add(one: int, two: int = 2) -> int:
-        return one + two
-
-    @app.actor(grace=1.0)
-    async def hold(ctx: Context) -> None:
-        await ctx.stopping.wait()
-
-    return app
-
-
-class Stranger:
-    """A program that has no Tenure."""
-
-    def __init__(self, client: NatsClient, namespace: str) -> None:
-        self.client = client
-        self.js = client.jetstream()
-        self.root = f"tenure.{namespace}"
-
-    async def send(self, what: str, arguments: Any = None, **headers: str) -> int:
-        """Publish; returns the sequence of the PubAck."""
-        data = b"" if arguments is None else json.dumps(arguments).encode()
-        return await self.raw(what, data, {name.replace("_", "-"): value for name, value in headers.items()})
-
-    async def raw(self, what: str, data: bytes, headers: dict[str, str] | None = None) -> int:
-        ack = await self.js.publish(f"{self.root}.{what}", data, headers=headers)
-        return int(ack.seq)
-
-
-@pytest.fixture
-async def stranger(client: Client, nats_server: str, namespace: str) -> AsyncIterator[Stranger]:
-    connected = await nats.connect(nats_server)
-    yield Stranger(connected, namespace)
-    await connected.close()
-
-
-async def phase(client: Client, key: str, *wanted: str) -> str:
-    """Wait for one of these phases of a key."""
-
-    async def look() -> str:
-        status = await client.status(key)
-        return status.phase if status is not None and (not wanted or status.phase in wanted) else ""
-
-    return str(await wait_until(look, description=f"{key} is {wanted or 'there'}"))
-
-
-async def run_of(client: Client, key: str) -> Run[Any]:
-    await phase(client, key)
-    return await client.run(key)
-
-
-async def rejected(client: Client, number: int = 1) -> list[Rejected]:
-    """What was rejected, once it is so much."""
-
-    async def look() -> list[Rejected]:
-        found = await client.dead.rejected()
-        return found if len(found) >= number else []
-
-    found: list[Rejected] = await wait_until(look, description=f"{number} rejected commands")
-    assert len(found) == number
-    return found
-
-
-async def until_forgotten(client: Client, key: str) -> None:
-    async def forgotten() -> bool:
-        found = await client.stores.runs.read(key)
-        return found.record is not None and not any(map(is_mark, found.record.seen))
-
-    await wait_until(forgotten, description=f"the marks of {key} are forgotten")
+def app(open_app: App) -> App:
+    return open_app
 
 
 # -- what may be asked ---------------------------------------------------------------------------------------------

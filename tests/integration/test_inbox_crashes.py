@@ -3,93 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context
-from tenure.core.marks import is_mark
-from tenure.metrics import Metrics
-from tenure.nats.embedded import EmbeddedServer
-from tenure.nats.inbox import CONSUMER
-from tenure.stores import Stores
-from tenure.supervisor.commands import Commands
+from tenure import App, Client
+from tenure.nats.inbox import Message
+from tenure.supervisor.marks import LATER_SECONDS
 from tests.conftest import Supervisors, Workers
-from tests.integration.test_inbox import Stranger, phase, stranger, until_forgotten
-from tests.processes import Site
+from tests.strangers import Stranger, another, is_marked, killed_at, mortal_app, until_empty, until_forgotten
 from tests.support import FAST, wait_until
-
-__all__ = ["stranger"]
-
-
-class Killed(BaseException):
-    """The process is gone from one instruction to the next."""
 
 
 @pytest.fixture
 def app(namespace: str) -> App:
-    app = App(namespace, config=replace(FAST, ack_wait_seconds=1.0, request_timeout_seconds=0.5, sweep_seconds=0.5))
-
-    @app.actor
-    async def add(one: int, two: int = 2) -> int:
-        return one + two
-
-    @app.actor(result_ttl=1)
-    async def brief() -> None:
-        pass
-
-    @app.actor(grace=1.0)
-    async def hold(ctx: Context) -> None:
-        await ctx.stopping.wait()
-
-    return app
-
-
-@asynccontextmanager
-async def another(app: App, url: str) -> AsyncIterator[Commands]:
-    """What a supervisor's process does about the inbox, to be killed or frozen in the middle."""
-    stores = await Stores.open(url, app.names, app.config, name="another")
-    yield Commands(stores, Metrics("0", app.actors, ()), app.actors)
-    await stores.close()
-
-
-async def killed_at(commands: Commands, step: str, patch: pytest.MonkeyPatch) -> None:
-    """Let it have one command and die at ``step``."""
-
-    async def die(*_args: object, **_options: object) -> Any:
-        raise Killed
-
-    def die_at_once(*_args: object, **_options: object) -> Any:
-        raise Killed
-
-    stores = commands._stores
-    places: dict[str, tuple[object, str, Any]] = {
-        "before the write": (stores.runs, "commit", die),
-        "before the effects": (stores, "carry_out", die),
-        "before the ack": (stores.inbox, "ack", die),
-        "before it is forgotten": (commands.forgetter, "later", die_at_once),
-    }
-    patch.setattr(*places[step])
-    pulling = asyncio.create_task(commands.pull())
-    with pytest.raises(Killed):
-        await commands.apply()
-    pulling.cancel()
-    await asyncio.wait([pulling])
+    return mortal_app(namespace)
 
 
 STEPS = ("before the write", "before the effects", "before the ack", "before it is forgotten")
-
-
-async def until_empty(stranger: Stranger, client: Client) -> None:
-    async def empty() -> bool:
-        return (await stranger.js.stream_info(client.app.names.inbox_stream)).state.messages == 0
-
-    await wait_until(empty, description="the inbox is empty")
 
 
 # -- at each step --------------------------------------------------------------------------------------------------
@@ -280,120 +212,52 @@ async def test_a_frozen_supervisor_that_comes_back_after_all_is_forgotten_applie
     assert after.record.run_id == last.run_id
 
 
-# -- copies --------------------------------------------------------------------------------------------------------
+# -- forgetting ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_copy_with_the_same_message_id_is_one_command(
-    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+async def test_a_mark_stays_while_its_message_does_though_its_supervisor_has_acknowledged(
+    app: App, client: Client, stranger: Stranger, nats_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(3):
-        await stranger.raw("submit.add", b'{"one": 1}', {"Nats-Msg-Id": "only", "Tenure-Key": "k"})
+    """The ack is lost, as a hint may be: the message comes again, and must be known."""
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="k")
+    async with another(app, nats_server) as commands:
+
+        async def lose(_message: Message) -> None:
+            pass
+
+        monkeypatch.setattr(commands._stores.inbox, "ack", lose)
+        loops = (commands.pull, commands.apply, commands.forgetter.forget)
+        tasks = [asyncio.create_task(loop()) for loop in loops]
+        await wait_until(lambda: commands._metrics.commands["submit", "applied"] >= 3, description="it came again")
+        await asyncio.sleep(LATER_SECONDS + 1.0)  # work: it would be forgotten by now
+        assert await is_marked(client, "k")
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    status = await client.status("k")
+    assert status is not None
+    assert status.generation == 1
+
+
+async def test_a_sweep_forgets_no_mark_whose_message_may_come_again(
+    namespace: str,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dead before the ack: the message is in dead hands for a whole ack_wait, and every sweep looks at the mark meanwhile."""
+    app = App(namespace, config=replace(FAST, ack_wait_seconds=30.0, sweep_seconds=0.3))
+    app.actor(name="add")(_add)
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="k")
+    async with another(app, nats_server) as commands:
+        await killed_at(commands, "before the ack", monkeypatch)
     async with supervisors.run(app) as supervisor:
-        await phase(client, "k")
-        await until_empty(stranger, client)
-        assert supervisor.metrics.commands["submit", "applied"] == 1
+        await asyncio.sleep(LATER_SECONDS + 2.0)  # work: several sweeps
+        assert await is_marked(client, "k")
+        assert supervisor.metrics.repairs["seen"] == 0
 
 
-async def test_a_copy_that_the_server_does_not_know_any_more_is_one_command_without_a_key_too(
-    app: App, namespace: str
-) -> None:
-    """A server that is started again has forgotten the ids of what was acknowledged: the copy is stored once more."""
-    with EmbeddedServer() as server:
-        async with app.connect(server.url) as client:
-            keys: set[str] = set()
-            stop = await client.stores.runs.follow_all(lambda key, _found: keys.add(key))
-            connected = await nats.connect(server.url)
-            stranger = Stranger(connected, namespace)
-            headers = {"Nats-Msg-Id": "only"}
-            async with Supervisors(server.url).run(app):
-                first = await stranger.raw("submit.add", b'{"one": 1}', headers)
-                await until_empty(stranger, client)
-                (key,) = await wait_until(lambda: keys, description="it is there")
-                await until_forgotten(client, key)
-            await asyncio.to_thread(server.restart)
-            await wait_until(lambda: connected.is_connected, description="connected again")
-            async with Supervisors(server.url).run(app) as supervisor:
-                second = await stranger.raw("submit.add", b'{"one": 1}', headers)
-                assert second != first, "stored once more"
-                await wait_until(lambda: sum(supervisor.metrics.commands.values()) == 1, description="looked at")
-            assert keys == {key}
-            status = await client.status(key)
-            assert status is not None
-            assert status.generation == 1
-            await stop()
-            await connected.close()
-
-
-# -- forgotten by the server ---------------------------------------------------------------------------------------
-
-
-async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all_the_same(
-    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
-) -> None:
-    """Kills of the server leave such messages below the ack floor; so does a consumer whose filter is put back, every time."""
-    stores, stream = client.stores, app.names.inbox_stream
-    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
-    await stranger.send("cancel", Tenure_Key="nobody")
-    config = {"durable_name": CONSUMER, "ack_policy": "explicit", "filter_subject": f"{stranger.root}.cancel"}
-    await stores.conn.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": config})
-    inbox = stranger.client.new_inbox()
-    pulled = await stranger.client.subscribe(inbox)
-    await stranger.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{CONSUMER}", b"1", reply=inbox)
-    await stranger.client.request((await pulled.next_msg(timeout=5)).reply, b"+ACK", timeout=5)
-    await stores.inbox.ensure_consumer()
-    assert await stores.inbox.stray(stores.runs.patience()) is not None
-    async with supervisors.run(app) as supervisor:
-        await phase(client, "lost")
-        await until_empty(stranger, client)
-        await until_forgotten(client, "lost")
-        assert supervisor.metrics.repairs["stray"] == 1
-        assert supervisor.metrics.commands["submit", "applied"] == 1
-
-
-# -- many ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_thousand_queued_commands_are_applied_once_each_though_a_supervisor_is_killed_among_them(
-    tmp_path: Path, nats_server: str, namespace: str
-) -> None:
-    """1,000 commands, half of them replaces of keys of their own: one applied twice would be a second generation."""
-    site = Site(tmp_path, nats_server, namespace, ack_wait_seconds=2.0)
-    try:
-        async with site.app.connect(nats_server) as client:
-            connected = await nats.connect(nats_server)
-            stranger = Stranger(connected, namespace)
-            for number in range(500):
-                await stranger.send("submit.hold", Tenure_Key=f"s{number}")
-                await stranger.send("replace.hold", Tenure_Key=f"r{number}")
-            doomed = await site.start_supervisor()
-            other = await site.start_supervisor()
-            keys: dict[str, int] = {}
-
-            def seen(header: Any) -> None:
-                keys[header.key] = header.revision
-
-            async def some(number: int) -> bool:
-                keys.clear()
-                await client.stores.runs.scan(seen)
-                return len(keys) >= number
-
-            await wait_until(lambda: some(50), description="they have begun")
-            await doomed.kill()
-            await wait_until(lambda: some(1_000), description="all are there", timeout=30.0)
-            await until_empty(stranger, client)
-            for key in keys:
-                found = await client.stores.runs.read(key)
-                assert found.record is not None
-                assert found.record.generation == 1, key
-            assert len(keys) == 1_000
-
-            async def marks() -> bool:
-                left = [(await client.stores.runs.read(key)).record for key in keys]
-                return not any(record is not None and any(map(is_mark, record.seen)) for record in left)
-
-            await wait_until(marks, description="the dead one's marks are forgotten too", timeout=30.0)
-            assert await client.dead.rejected() == []
-            await connected.close()
-            await other.end()
-    finally:
-        site.close()
+async def _add(one: int, two: int = 2) -> int:
+    return one + two

@@ -13,12 +13,15 @@ from nats.aio.msg import Msg
 
 from tenure import App, Client
 from tests.conftest import Supervisors, Workers
-from tests.integration.test_inbox import Stranger, app, phase, rejected, stranger
-from tests.integration.test_inbox_strangers import STATUS, Wire
+from tests.strangers import STATUS, Stranger, Wire, phase, rejected
 from tests.support import FAST, wait_until
 
-__all__ = ["app", "stranger"]
 ERROR, CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
+
+
+@pytest.fixture
+def app(open_app: App) -> App:
+    return open_app
 
 
 async def ask(stranger: Stranger, what: str, arguments: Any = None, **headers: str) -> tuple[int, dict[str, Any]]:

@@ -9,8 +9,6 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit
 
 import nats
 import pytest
@@ -19,10 +17,14 @@ from tenure import App, Client
 from tenure.core.marks import is_mark
 from tenure.nats.binary import find_binary
 from tests.conftest import Supervisors, Workers
-from tests.integration.test_inbox import Stranger, app, phase, rejected, stranger
+from tests.strangers import STATUS, Stranger, Wire, phase, rejected
 from tests.support import wait_until
 
-__all__ = ["app", "stranger"]
+
+@pytest.fixture
+def app(open_app: App) -> App:
+    return open_app
+
 
 # -- on the wire ---------------------------------------------------------------------------------------------------
 
@@ -31,41 +33,6 @@ BROKEN = [
     b"NATS/1.0\r\nTenure-Key: a\r\ntenure-key: b\r\n\r\n",
     b"NATS/1.0\r\nTenure-Key: \xff\xfe\r\n\r\n",
 ]
-STATUS = b"NATS/1.0 \xff\xff\xff\r\nTenure-Key: status\r\n\r\n"
-"""nats-py decodes the status of a status line, and breaks its connection. JetStream takes the status away."""
-
-
-class Wire:
-    """A client that sends what it likes."""
-
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url)
-
-    async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(self._address.hostname, self._address.port)
-        self._writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nSUB answers 1\r\nPING\r\n')
-        while b"PONG" not in await self._reader.readline():
-            pass
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
-
-    async def publish(self, subject: str, headers: bytes, data: bytes) -> None:
-        size = len(headers) + len(data)
-        line = f"HPUB {subject} answers {len(headers)} {size}\r\n"
-        self._writer.write(b"".join((line.encode(), headers, data, b"\r\n")))
-        await self._writer.drain()
-
-    async def send(self, subject: str, headers: bytes, data: bytes) -> dict[str, Any]:
-        """Its PubAck."""
-        await self.publish(subject, headers, data)
-        while True:
-            line = (await self._reader.readline()).decode()
-            if line.startswith("MSG answers"):
-                answer: dict[str, Any] = json.loads(await self._reader.readline())
-                return answer
 
 
 async def test_headers_that_no_client_would_send_break_nothing_and_are_told(

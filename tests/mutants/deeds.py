@@ -140,4 +140,39 @@ DEEDS = (
         "            return True\n",
         (REAL + "test_counting.py", REAL + "test_supervisor_repairs.py"),
     ),
+    # -- inbox -----------------------------------------------------------------------------------------------------
+    Guard(
+        "inbox: who has read a record looks whether the command is still stored",
+        "src/tenure/supervisor/commands.py",
+        "return blind or await stores.inbox.holds(message.place, patience)",
+        "return True",
+        (
+            REAL
+            + "test_inbox_crashes.py::test_a_frozen_supervisor_that_comes_back_after_all_is_forgotten_applies_nothing",
+        ),
+    ),
+    Guard(
+        "inbox: a mark is forgotten once its message is gone",
+        "src/tenure/supervisor/marks.py",
+        "if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)",
+        "if True",
+        (
+            REAL
+            + "test_inbox_crashes.py::test_a_mark_stays_while_its_message_does_though_its_supervisor_has_acknowledged",
+        ),
+    ),
+    Guard(
+        "inbox: a sweep forgets a mark once its message is gone",
+        "src/tenure/supervisor/keepers.py",
+        "return not await self._stores.inbox.holds(place, patience)",
+        "return True",
+        (REAL + "test_inbox_crashes.py::test_a_sweep_forgets_no_mark_whose_message_may_come_again",),
+    ),
+    Guard(
+        "inbox: headers that nats-py cannot read do not break the connection",
+        "src/tenure/nats/wire.py",
+        "        except (ValueError, IndexError) as error:\n            return {BROKEN_HEADERS",
+        "        except ZeroDivisionError as error:\n            return {BROKEN_HEADERS",
+        (REAL + "test_inbox_service.py::test_headers_that_break_nats_py_do_not_break_the_service",),
+    ),
 )

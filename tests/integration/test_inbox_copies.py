@@ -1,0 +1,143 @@
+"""The inbox and copies: of what was sent twice, of what the server has forgotten, and of a thousand when a process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from tenure import App, Client
+from tenure.core.marks import is_mark
+from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.inbox import CONSUMER
+from tests.conftest import Supervisors
+from tests.processes import Site
+from tests.strangers import Stranger, mortal_app, phase, until_empty, until_forgotten
+from tests.support import wait_until
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    return mortal_app(namespace)
+
+
+# -- copies --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_copy_with_the_same_message_id_is_one_command(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+) -> None:
+    for _ in range(3):
+        await stranger.raw("submit.add", b'{"one": 1}', {"Nats-Msg-Id": "only", "Tenure-Key": "k"})
+    async with supervisors.run(app) as supervisor:
+        await phase(client, "k")
+        await until_empty(stranger, client)
+        assert supervisor.metrics.commands["submit", "applied"] == 1
+
+
+async def test_a_copy_that_the_server_does_not_know_any_more_is_one_command_without_a_key_too(
+    app: App, namespace: str
+) -> None:
+    """A server that is started again has forgotten the ids of what was acknowledged: the copy is stored once more."""
+    with EmbeddedServer() as server:
+        async with app.connect(server.url) as client:
+            keys: set[str] = set()
+            stop = await client.stores.runs.follow_all(lambda key, _found: keys.add(key))
+            connected = await nats.connect(server.url)
+            stranger = Stranger(connected, namespace)
+            headers = {"Nats-Msg-Id": "only"}
+            async with Supervisors(server.url).run(app):
+                first = await stranger.raw("submit.add", b'{"one": 1}', headers)
+                await until_empty(stranger, client)
+                (key,) = await wait_until(lambda: keys, description="it is there")
+                await until_forgotten(client, key)
+            await asyncio.to_thread(server.restart)
+            await wait_until(lambda: connected.is_connected, description="connected again")
+            async with Supervisors(server.url).run(app) as supervisor:
+                second = await stranger.raw("submit.add", b'{"one": 1}', headers)
+                assert second != first, "stored once more"
+                await wait_until(lambda: sum(supervisor.metrics.commands.values()) == 1, description="looked at")
+            assert keys == {key}
+            status = await client.status(key)
+            assert status is not None
+            assert status.generation == 1
+            await stop()
+            await connected.close()
+
+
+# -- forgotten by the server ---------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all_the_same(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+) -> None:
+    """Kills of the server leave such messages below the ack floor; so does a consumer whose filter is put back, every time."""
+    stores, stream = client.stores, app.names.inbox_stream
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
+    await stranger.send("cancel", Tenure_Key="nobody")
+    config = {"durable_name": CONSUMER, "ack_policy": "explicit", "filter_subject": f"{stranger.root}.cancel"}
+    await stores.conn.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": config})
+    inbox = stranger.client.new_inbox()
+    pulled = await stranger.client.subscribe(inbox)
+    await stranger.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{CONSUMER}", b"1", reply=inbox)
+    await stranger.client.request((await pulled.next_msg(timeout=5)).reply, b"+ACK", timeout=5)
+    await stores.inbox.ensure_consumer()
+    assert await stores.inbox.stray(stores.runs.patience()) is not None
+    async with supervisors.run(app) as supervisor:
+        await phase(client, "lost")
+        await until_empty(stranger, client)
+        await until_forgotten(client, "lost")
+        assert supervisor.metrics.repairs["stray"] == 1
+        assert supervisor.metrics.commands["submit", "applied"] == 1
+
+
+# -- many ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_thousand_queued_commands_are_applied_once_each_though_a_supervisor_is_killed_among_them(
+    tmp_path: Path, nats_server: str, namespace: str
+) -> None:
+    """1,000 commands, half of them replaces of keys of their own: one applied twice would be a second generation."""
+    site = Site(tmp_path, nats_server, namespace, ack_wait_seconds=2.0)
+    try:
+        async with site.app.connect(nats_server) as client:
+            connected = await nats.connect(nats_server)
+            stranger = Stranger(connected, namespace)
+            for number in range(500):
+                await stranger.send("submit.hold", Tenure_Key=f"s{number}")
+                await stranger.send("replace.hold", Tenure_Key=f"r{number}")
+            doomed = await site.start_supervisor()
+            other = await site.start_supervisor()
+            keys: dict[str, int] = {}
+
+            def seen(header: Any) -> None:
+                keys[header.key] = header.revision
+
+            async def some(number: int) -> bool:
+                keys.clear()
+                await client.stores.runs.scan(seen)
+                return len(keys) >= number
+
+            await wait_until(lambda: some(50), description="they have begun")
+            await doomed.kill()
+            await wait_until(lambda: some(1_000), description="all are there", timeout=30.0)
+            await until_empty(stranger, client)
+            for key in keys:
+                found = await client.stores.runs.read(key)
+                assert found.record is not None
+                assert found.record.generation == 1, key
+            assert len(keys) == 1_000
+
+            async def marks() -> bool:
+                left = [(await client.stores.runs.read(key)).record for key in keys]
+                return not any(record is not None and any(map(is_mark, record.seen)) for record in left)
+
+            await wait_until(marks, description="the dead one's marks are forgotten too", timeout=30.0)
+            assert await client.dead.rejected() == []
+            await connected.close()
+            await other.end()
+    finally:
+        site.close()
