@@ -33,7 +33,6 @@ from tests.unit.core.histories import (
     submit,
     succeed,
     supersede,
-    task,
 )
 
 
@@ -96,8 +95,10 @@ def test_a_copy_with_the_same_message_id_is_the_same_command_wherever_it_lies() 
     """[15] the server's window is over, or it has forgotten the id: the copy lies in another place."""
     subject = "tenure.ns.submit.a"
     assert command_id(subject, None, "x", Place(7, 1)) == command_id(subject, None, "x", Place(900, 5_000))
-    at = play(c.Submit(key="k", run_id="r1", task=task(), seen=MARK))
-    assert refused(at, c.Submit(key="k", run_id="r1", task=task(), seen=COPY)) is Why.ALREADY
+    at = play(submit("r1", seen=MARK), claim(), succeed(S1))
+    for run in ("r2", "r3"):
+        at = play(submit(run), claim("s1", run), succeed(holder("s1", run)), start=at)
+    assert refused(at, submit("r1", seen=COPY)) is Why.ALREADY
 
 
 def test_a_mark_tells_where_its_command_lies() -> None:
