@@ -53,6 +53,7 @@ _KNOWN: dict[str, frozenset[str]] = {
     "cancel": frozenset({"tenure-key", "tenure-run"}),
     "status": frozenset({"tenure-key"}),
 }
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _NUMBER = re.compile(r"\d+(?:\.\d+)?\Z")
 Actors = Mapping[str, Actor[..., ..., Any, Any]]
 
@@ -151,7 +152,7 @@ def _task(sent: Sent, ours: dict[str, str], actor: Actor[..., ..., Any, Any], li
     try:
         if is_deeper(data, MAX_DEPTH):
             raise InvalidCall(f"the arguments are nested deeper than {MAX_DEPTH} levels", field="arguments")
-        msgspec.json.decode(data, type=dict[str, Raw])
+        _object(data)
         if not data.isascii():
             data.decode()
     except UNREADABLE as error:
