@@ -172,7 +172,9 @@ def node_modules(request: pytest.FixtureRequest) -> Path:
     if not (folder / "node_modules" / "nats" / "package.json").exists():
         (folder / "package.json").write_text('{"private": true}')
         command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", PACKAGE]
-        subprocess.run(command, cwd=folder, check=True, timeout=120, capture_output=True)
+        done = subprocess.run(command, cwd=folder, check=False, timeout=120, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no registry gives {PACKAGE}, so the client that is not Python cannot run: {done.stderr[-300:]}")
     return folder
 
 
