@@ -25,7 +25,7 @@ from tenure.core.errors import (
     UnreadableRecord,
 )
 from tenure.run import Run
-from tenure.settings import Retry
+from tenure.settings import Limit, Retry
 from tenure.status import Cancelled, Event, Status
 
 __version__ = "0.1.0"
@@ -45,6 +45,7 @@ __all__ = [
     "InvalidCall",
     "KeyConflict",
     "KeyIsLive",
+    "Limit",
     "NewerSchema",
     "Outcome",
     "OutcomeUnknown",

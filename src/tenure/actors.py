@@ -18,6 +18,7 @@ from msgspec.structs import replace as with_changes
 
 from tenure.context import Context
 from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.permits import Bound
 from tenure.core.records import Overlap, Task
 from tenure.core.subjects import check_name
 from tenure.isolation import Home
@@ -95,6 +96,10 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         """Check and encode a call. Raises InvalidCall that names the argument."""
         data = self._codec.encode(args, kwargs)
         return Call(with_changes(self.task, args=Raw(data)), data, self.result_type, self.namespace)
+
+    def limit(self, limits: tuple[Bound, ...]) -> None:
+        """Bound its bodies: part of its registration, once its arguments are known."""
+        self.task = with_changes(self.task, policy=with_changes(self.task.policy, limits=limits))
 
     def decode_args(self, data: bytes) -> dict[str, Any]:
         """Arguments of a stored call. Raises InvalidCall where they do not fit the signature any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
@@ -21,7 +21,7 @@ from tenure.core.subjects import Names, check_name
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
-from tenure.settings import Retry, Seconds, make_policy, make_task, with_schedule
+from tenure.settings import Limit, Retry, Seconds, make_limits, make_policy, make_task, with_schedule
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -101,6 +101,7 @@ class App:
         tz: str = "UTC",
         catch_up: CatchUp = "none",
         autostart: bool = False,
+        limits: Sequence[Limit] = (),
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -124,6 +125,7 @@ class App:
         tz: str = "UTC",
         catch_up: CatchUp = "none",
         autostart: bool = False,
+        limits: Sequence[Limit] = (),
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -140,6 +142,7 @@ class App:
         Debian's rules for summer time; the first run is its next fire. ``catch_up``: of fires missed while nothing
         ran, ``none`` is made up for, ``one`` for all of them, or ``all``. ``autostart``: supervisors keep one chain of it alive
         under the actor's name as the key, with the schedule of the code that was started last.
+        ``limits``: how many of its bodies run at once, see ``Limit``.
         ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
         seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
         processes, which can be killed; then it must be defined at the top of a module that can be imported.
@@ -161,6 +164,8 @@ class App:
             made: Actor[..., ..., Any, Any] = Actor(
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )
+            if limits:
+                made.limit(make_limits(chosen, limits, [parameter.name for parameter in made.parameters]))
             made.home = home_of(self, function, chosen, isolation)
             if autostart:
                 check_autostart(made)

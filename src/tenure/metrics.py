@@ -31,6 +31,7 @@ HEAD_OUTCOMES = (
     "absent",
     "not_due",
     "busy",
+    "parked",
     "unknown_actor",
     "handed_over",
     "newer_schema",
@@ -53,6 +54,9 @@ REPAIRS = (
     "seen",
     "stray",
     "schedule",
+    "place",
+    "reserved",
+    "parked",
 )
 COMMAND_KINDS = ("submit", "replace", "cancel", "other")
 COMMAND_OUTCOMES = ("applied", "kept", "rejected", "put_off")

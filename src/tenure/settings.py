@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 
 from tenure.clock import SYSTEM
 from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError
-from tenure.core.given import number, whole
+from tenure.core.given import number, plain, whole
 from tenure.core.given import seconds as seconds_of
+from tenure.core.permits import Bound
 from tenure.core.records import CatchUp, Overlap, Policy, Task
 from tenure.core.schedule import ScheduleError, check_cron
 from tenure.core.subjects import check_name, check_priority
@@ -20,6 +22,7 @@ from tenure.payloads import MAX_DEPTH, is_deeper
 Seconds = float | timedelta
 OVERLAPS = ("stop", "wait", "parallel")
 CATCH_UPS = ("none", "one", "all")
+_MOST_LIMITS = 8
 _MAX_TASK_DEPTH = MAX_DEPTH + 100
 
 
@@ -53,6 +56,43 @@ class Retry:
         jitter = number(self.jitter)
         if jitter is None or not 0.0 <= jitter <= 1.0:
             _bad_config(f"Retry: jitter must be between 0 and 1, got {self.jitter!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``n`` bodies at once, over all workers.
+
+    Of all runs of the actor, or, with ``per``, of those that agree in that argument.
+    """
+
+    n: int
+    per: str | None = None
+
+    def __post_init__(self) -> None:
+        """ConfigError for what cannot be a limit; it names the field."""
+        number = whole(self.n)
+        if number is None or number < 1:
+            _bad_config(f"Limit: n must be a whole number >= 1, got {self.n!r}")
+        if self.per is not None and (not isinstance(self.per, str) or not self.per):
+            _bad_config(f"Limit: per must be the name of an argument, or None for all runs, got {self.per!r}")
+
+
+def make_limits(actor: str, limits: object, arguments: Collection[str]) -> tuple[Bound, ...]:
+    """The stored form of an actor's limits. Raises ConfigError that names the actor and the limit."""
+    if not isinstance(limits, Sequence) or not all(isinstance(limit, Limit) for limit in limits):
+        raise ConfigError(f"actor {actor}: limits must be a list of Limit, e.g. [Limit(10)], got {limits!r}")
+    if len(limits) > _MOST_LIMITS:
+        _bad_config(f"actor {actor}: {len(limits)} limits; {_MOST_LIMITS} at most, for each costs its runs a write")
+    made: dict[str, Bound] = {}
+    for limit in limits:
+        per = "" if limit.per is None else plain(limit.per)
+        if per and per not in arguments:
+            has = f"it has {', '.join(arguments)}" if arguments else "it has none"
+            _bad_config(f"actor {actor}: Limit: per={per!r} names no argument of it; {has}")
+        if per in made:
+            _bad_config(f"actor {actor}: two limits {f'per {per!r}' if per else 'of all its runs'}: keep the smaller one")
+        made[per] = Bound(n=int(limit.n), per=per)
+    return tuple(made.values())
 
 
 def make_policy(

@@ -22,10 +22,13 @@ from tenure.core.errors import InvalidCall, KeyIsLive, NewerSchema, StillOwed, U
 from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
 from tenure.core.records import NO_ARGS, Blob, Entry, Holder, Phase, Record, Seen, Task, encode
 from tenure.core.subjects import Names
+from tenure.gates import Gates
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
 from tenure.nats.dead import Dead
 from tenure.nats.inbox import Inbox
+from tenure.nats.limits import Limits
+from tenure.nats.parking import Parking
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
 from tenure.nats.runs import Committed, Declined, Found, Runs
@@ -53,6 +56,9 @@ class Stores:
         self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names)
         self.inbox = Inbox(conn, names)
+        self.limits = Limits(conn, names)
+        self.parking = Parking(conn, names, self.work)
+        self.gates = Gates(self.limits, self.parking, clock)
 
     @classmethod
     async def open(cls, url: str, names: Names, config: Config, *, name: str, **options: Any) -> Stores:

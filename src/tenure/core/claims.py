@@ -42,7 +42,7 @@ def _claim_waiting(record: Record, command: c.Claim, now: float) -> Result:
     return Refused(Why.BUSY, None if None in blocking else max(d for d in blocking if d is not None))
 
 
-def _start_over(record: Record, left: tuple[Previous, ...], command: c.Claim, now: float) -> Decision:
+def _start_over(record: Record, left: tuple[Previous, ...], command: c.Claim, now: float) -> Result:
     """Start, with no more than ``left`` of the older bodies still to be waited for."""
     gone = [entry for entry in record.previous if entry not in left]
     counts = superseded(gone, record.task.actor)
@@ -75,9 +75,14 @@ def _claim_stopping(record: Record, command: c.Claim, now: float) -> Result:
     return conclude_stop(record, now) if gone else Refused(Why.BUSY)  # [1]
 
 
-def start(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
-    """One more attempt, held by the claiming session: counted in the very write that starts it."""
+def start(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Result:
+    """One more attempt, held by the claiming session: counted in the very write that starts it.
+
+    Under limits only with a place for this very attempt: that of another one may be given back, or taken over.
+    """
     attempt = record.attempt + 1
+    if record.task.policy.limits and command.permit != attempt:
+        return Refused(Why.LIMITED)
     timeout = record.task.policy.timeout
     return decide(
         did,

@@ -86,7 +86,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is
     counted). ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which
-    another delivery may have started since, is not meant. ``next_run_id`` is for a successor.
+    another delivery may have started since, is not meant. ``next_run_id`` is for a successor. ``permit``: the attempt for
+    which it has a place under each of the actor's limits; 0: none.
     """
 
     session: str
@@ -95,6 +96,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     closed: frozenset[str] = frozenset()
     drained: frozenset[str] = frozenset()
     own_lost: Holder | None = None
+    permit: int = 0
 
 
 class Successor(Struct, frozen=True, kw_only=True):

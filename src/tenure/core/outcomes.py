@@ -57,6 +57,7 @@ class Why(StrEnum):
     STOPPING = "stopping"
     NOT_DUE = "not_due"
     BUSY = "busy"
+    LIMITED = "limited"
     LIVE = "live"
     DIFFERS = "differs"
     ALREADY = "already"

@@ -16,11 +16,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tenure.core.errors import InvalidCall, NewerSchema
+from tenure.core.permits import Bound
 
-SCHEMA = 3
+SCHEMA = 4
 """The newest form that is known here. 2 adds hooks and dead letters, which a process that knows 1 would drop, or take for
-runs to spawn; 3 adds schedules, whose chains it would end. A record says no more than what it holds needs, so that older
-processes go on with all others."""
+runs to spawn; 3 adds schedules, whose chains it would end; 4 adds limits, which it would not keep. A record says no more
+than what it holds needs, so that older processes go on with all others."""
+SCHEDULE_SCHEMA = 3
 HOOKS_SCHEMA = 2
 PLAIN_SCHEMA = 1
 MAX_PREVIOUS = 128
@@ -70,6 +72,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     autostart: str = ""
     result_ttl: float = 86_400.0
     hooks: Hooks | None = None
+    limits: tuple[Bound, ...] = ()
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -308,9 +311,14 @@ def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death,
 
 
 def _schema_of(policy: Policy) -> int:
-    if policy.cron or policy.autostart or policy.catch_up != "none":
+    if policy.limits:
         return SCHEMA
-    return PLAIN_SCHEMA if policy.hooks is None else HOOKS_SCHEMA
+    scheduled = policy.cron or policy.autostart or policy.catch_up != "none"
+    own = SCHEDULE_SCHEMA if scheduled else PLAIN_SCHEMA
+    if policy.hooks is None:
+        return own
+    passed_on = (*policy.hooks.success, *policy.hooks.failure, *policy.hooks.cancel)
+    return max(own, HOOKS_SCHEMA, *(_schema_of(hook.task.policy) for hook in passed_on))
 
 
 def _refuse_newer(schema: int) -> None:

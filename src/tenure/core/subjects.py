@@ -127,6 +127,8 @@ class Names:
         self.work_stream = f"TENURE_{namespace}_WORK"
         self.work_prefix = f"{self.root}.work."
         self.timer_prefix = f"{self.root}.timer."
+        self.park_prefix = f"{self.root}.park."
+        self.limit_prefix = f"{self.runs_prefix}limit."
         self.handover_prefix = f"{self.root}.handover."
         self.inbox_stream = f"TENURE_{namespace}_INBOX"
         self.inbox_subjects = [f"{self.root}.submit.*", f"{self.root}.replace.*", f"{self.root}.cancel"]
@@ -183,6 +185,14 @@ class Names:
         A replacement written while its forerunner fires is purged.
         """
         return f"{self.timer_prefix}{encode_key(key)}.{run_id}.{attempt}"
+
+    def limit(self, name: str) -> str:
+        """Subject of a limit's entry in the runs bucket: its dot keeps it out of reach of keys and of looks at all of them."""
+        return self.limit_prefix + name
+
+    def park(self, limit: str, key: str, run_id: str) -> str:
+        """Subject of the message of a run that waits for its place under a limit; ``*`` as the limit: under any."""
+        return f"{self.park_prefix}{limit}.{encode_key(key)}.{run_id}"
 
     def dead(self, actor: str, key: str, run_id: str) -> str:
         """Subject of a run's dead letter."""

@@ -59,7 +59,7 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     """Settings of the stream."""
     return {
         "name": names.work_stream,
-        "subjects": [names.work_prefix + ">", names.timer_prefix + ">"],
+        "subjects": [names.work_prefix + ">", names.timer_prefix + ">", names.park_prefix + ">"],
         "retention": "workqueue",
         "discard": "old",
         "storage": storage,
@@ -89,11 +89,12 @@ class Messages:
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What the work stream held ``at`` that time of the server's."""
+    """What the work stream held ``at`` that time of the server's. ``parked``: by limit the (key token, run id) of each."""
 
     at: float
     wakeups: Messages
     timers: Messages
+    parked: dict[str, set[tuple[str, str]]]
 
 
 class _Subjects(msgspec.Struct):
@@ -143,8 +144,7 @@ class Work:
         """
         task = record.task
         subject = self._names.work(task.queue, task.priority, record.key, record.run_id)
-        head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}}}\n'.encode()
-        payload = head + data if len(data) <= self._conn.config.wake_limit_bytes else head
+        payload = self.payload(record, data, revision)
         headers = None
         if record.due - now > SHORT_DELAY:
             due = min(record.due, now + MAX_DELAY_SECONDS)  # a backoff may name a year that no calendar has
@@ -164,27 +164,42 @@ class Work:
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
 
+    def payload(self, record: Record, data: bytes, revision: int) -> bytes:
+        """What a wake-up carries: its first line, and the record's bytes unless they are too many."""
+        head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}}}\n'.encode()
+        return head + data if len(data) <= self._conn.config.wake_limit_bytes else head
+
     async def is_stored(self, record: Record, patience: Patience | None = None) -> bool:
-        """Whether a wake-up or a timer of the record's run is stored: one or two look-ups by exact subject.
+        """Whether a wake-up, a timer or a parked message [38] of the record's run is stored: up to three look-ups.
 
         Raises Unavailable: at once, or when ``patience`` is spent.
         """
         task = record.task
-        return await self._has(
-            self._names.work(task.queue, task.priority, record.key, record.run_id), patience
-        ) or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
+        return (
+            await self._has(self._names.work(task.queue, task.priority, record.key, record.run_id), patience)
+            or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
+            or (bool(task.policy.limits) and await self._has(self._names.park("*", record.key, record.run_id), patience))
+        )
 
     async def stored(self, patience: Patience) -> Stored:
-        """Every run that has a wake-up or a timer, by the subjects of the stream alone. Raises Unavailable."""
+        """Every run that has a wake-up or a timer, or is parked, by the subjects of the stream alone. Raises Unavailable."""
         wakeups: set[str] = set()
         timers: set[str] = set()
+        parked: dict[str, set[tuple[str, str]]] = {}
         at = await self._subjects(
             self._names.work_prefix + ">", 4, lambda parts: wakeups.add(f"{parts[0]}.{parts[2]}.{parts[3]}"), patience
         )
         await self._subjects(
             self._names.timer_prefix + ">", 3, lambda parts: timers.add(f"{parts[0]}.{parts[1]}"), patience
         )
-        return Stored(at, Messages(wakeups), Messages(timers))
+        # A run that is woken between two of these lists is in none of them: whoever looks after it asks once more.
+        await self._subjects(
+            self._names.park_prefix + ">",
+            3,
+            lambda parts: parked.setdefault(parts[0], set()).add((parts[1], parts[2])),
+            patience,
+        )
+        return Stored(at, Messages(wakeups), Messages(timers), parked)
 
     async def _subjects(
         self, wanted: str, tokens: int, take: Callable[[list[str]], object], patience: Patience

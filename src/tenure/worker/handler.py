@@ -102,8 +102,9 @@ class Handler:
         work = self._stores.work
         looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
         match looked:
-            case Won(committed):
+            case Won(committed, ticket):
                 self._count_claim(committed)
+                live.ticket = ticket if committed.record.task.policy.limits else None
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
                 self._count_drop(outcome, record, decided=decided is not None)
@@ -172,6 +173,7 @@ class Handler:
             return
         done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
         live.answered = True
+        await self._give_back(live, patience)
         if isinstance(done, Void):
             await self._void(live, context, actor, done, patience)
             return
@@ -179,6 +181,18 @@ class Handler:
         self._tell_end(live, context, done)
         await self._tail.settle(done, live.run_id, patience)
         await self._stores.work.ack(live.reply)
+
+    async def _give_back(self, live: Live, patience: Patience) -> None:
+        """The body has ended, or is void and past its grace: others may have its places under limits."""
+        ticket, live.ticket = live.ticket, None
+        if ticket is not None:
+            await ticket.give_back(patience)
+
+    async def _give_back_unhurt(self, live: Live) -> None:
+        try:
+            await self._give_back(live, Patience(self._stores.clock, self._stores.config.patience_seconds))
+        except TenureError as error:  # a supervisor finds a place whose attempt is over
+            _log.warning("place.not_given_back", key=live.key, run_id=live.run_id, error=str(error))
 
     def _tell_end(self, live: Live, context: Context, done: Stored) -> None:
         about = {"key": live.key, "run_id": live.run_id, "attempt": context.attempt}
@@ -264,6 +278,8 @@ class Handler:
     def _displace(self, live: Live) -> None:
         """The record has a newer generation already: nothing to write before the body ends, and then its confirm."""
         self._table.displace(live)
+        if self.spawn is not None:
+            self.spawn(self._give_back_unhurt(live))
         _log.error("run.stuck", key=live.key, run_id=live.run_id, told=live.told)
 
     async def _evict(self, live: Live) -> None:
@@ -295,6 +311,7 @@ class Handler:
             await self._stores.work.ack(live.reply)
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
             self._table.evict(live)
+        await self._give_back_unhurt(live)
 
     # -- progress ----------------------------------------------------------------------------------------------------
 

@@ -12,19 +12,22 @@ from tenure.app import App
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, UnreadableRecord
 from tenure.core.outcomes import Why
+from tenure.core.permits import Answer
 from tenure.core.records import Phase, Record
 from tenure.core.transitions import transition
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Declined, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tenure.worker.places import Places, Ticket
 from tenure.worker.table import Table
 
 
 class Won(Struct, frozen=True, tag=True):
-    """The run is this process's: run its body."""
+    """The run is this process's: run its body, then give back its places under limits."""
 
     committed: Committed
+    ticket: Ticket
 
 
 class Drop(Struct, frozen=True, tag=True):
@@ -56,9 +59,26 @@ class Head:
         self._app = app
         self._stores = stores
         self._table = table
+        self._places = Places(stores, app.actors)
 
     async def look(self, delivery: Delivery, run_id: str, key: str, session: str, patience: Patience) -> Looked:
-        """Claim the run, or say what became of it. The caller holds the run's place in the table."""
+        """Claim the run, or say what became of it. The caller holds the run's place in the table.
+
+        Whatever it is, only a run that was won, or waits for somebody who knows its actor, keeps a place under a limit.
+        """
+        ticket = Ticket(self._places, run_id, session, again=delivery.deliveries > 1)
+        looked = await self._look(delivery, run_id, key, session, ticket, patience)
+        if not isinstance(looked, Won) and looked.outcome != "unknown_actor":
+            record = looked.record if isinstance(looked, Drop) else None
+            if record is None or record.run_id != run_id:
+                record = delivery.found.record if delivery.found is not None else None
+            if looked.outcome != "parked":
+                await ticket.give_back(patience, record.task if record is not None else None)
+        return looked
+
+    async def _look(
+        self, delivery: Delivery, run_id: str, key: str, session: str, ticket: Ticket, patience: Patience
+    ) -> Looked:
         found = delivery.found
         try:
             if found is None or found.record is None or found.record.previous:
@@ -69,7 +89,16 @@ class Head:
             while True:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
-                    return _decided(result)
+                    return _decided(result, ticket)
+                if result.refused.why is Why.LIMITED and result.found.record is not None:
+                    found, record = result.found, result.found.record
+                    answer = await ticket.take(found, record, patience)
+                    if answer is Answer.PARKED:
+                        return Drop("parked", record)
+                    if answer is Answer.BUSY:
+                        return Later("busy", record.task.actor)
+                    command = replace(command, permit=record.attempt + 1)
+                    continue
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)
                 again = await self._knowing_more(command, result.found.record, patience)
@@ -186,8 +215,8 @@ class Head:
         )
 
 
-def _decided(committed: Committed) -> Looked:
+def _decided(committed: Committed, ticket: Ticket) -> Looked:
     record = committed.record
     if record.holder is not None:  # running, or stopping if a cancel overtook the answer: ours to end either way
-        return Won(committed)
+        return Won(committed, ticket)
     return Drop(committed.decision.did.value, record, committed)  # exhausted, or a stop whose holder is gone

@@ -18,6 +18,7 @@ from tenure.core.sessions import Progress
 
 if TYPE_CHECKING:
     from tenure.lease import Lease
+    from tenure.worker.places import Ticket
 
 
 class Remote(Protocol):
@@ -58,6 +59,7 @@ class Live:
         "reply",
         "run_id",
         "task",
+        "ticket",
         "timers",
         "told",
     )
@@ -71,6 +73,8 @@ class Live:
         self.task: asyncio.Task[Any] | None = None
         self.owner: asyncio.Task[None] | None = None
         self.lease: Lease | None = None
+        self.ticket: Ticket | None = None
+        """Its places under limits, while it has any."""
         self.answered = False
         """Its outcome is stored or refused: the record does not name its attempt any more."""
         self.is_async = False

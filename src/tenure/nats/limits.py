@@ -1,0 +1,115 @@
+"""Entries of limits, in the runs bucket under a system prefix. The only module that reads or writes them.
+
+As with records every write is a compare-and-swap, and one of unknown fate is repeated until the entry's revision has
+moved. An entry of which nothing is left is removed by a marker that vanishes by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.errors import OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.given import UNREADABLE
+from tenure.core.permits import Entry, decode_entry, encode_entry
+from tenure.core.subjects import Names
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
+
+MARKER_TTL_SECONDS = 30
+"""How long a marker stays. What could still arrive after that is a second copy that nats-py sends around a reconnect: it would
+be a place of a session that goes on, which the sweep gives back since its record shows no such attempt."""
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+
+
+class FoundEntry(Struct, frozen=True):
+    """What is stored under a limit's name (None: nothing, or a marker) and its revision."""
+
+    entry: Entry | None
+    revision: int
+
+
+class Limits:
+    """The entries of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    async def read(self, name: str, patience: Patience) -> FoundEntry:
+        """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
+        answer = await self._api("STREAM.MSG.GET", {"last_by_subj": self._names.limit(name)}, patience)
+        if answer is None:
+            return FoundEntry(None, 0)
+        message = answer["message"]
+        headers = msgspec.convert(message.get("hdrs", ""), bytes)
+        if b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers:
+            return FoundEntry(None, int(message["seq"]))
+        data = msgspec.convert(message.get("data", ""), bytes)
+        try:
+            return FoundEntry(decode_entry(data), int(message["seq"]))
+        except UNREADABLE as error:
+            msg = f"limit {name} has an entry that is none of Tenure ({error}): {data[:80]!r}"
+            raise UnreadableRecord(msg) from error
+
+    async def write(self, name: str, entry: Entry | None, revision: int, patience: Patience) -> tuple[int, bool]:
+        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen).
+
+        Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
+        """
+        data, headers = b"", {_EXPECT: str(revision)}
+        if entry is None:
+            headers |= {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
+        else:
+            data = encode_entry(entry)
+        unsure = False
+        while True:
+            epoch = self._conn.epoch
+            try:
+                ack = await self._conn.put(self._names.limit(name), data, headers)
+            except NotSent as error:
+                why: object = error
+            except Lost as error:
+                why, unsure = error, True
+            else:
+                if ack.error is None:
+                    return ack.seq, unsure
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    return 0, unsure or epoch != self._conn.epoch
+                why = ack.error.description
+                unsure = unsure or ack.error.err_code == IN_FLIGHT
+            if not await patience.pause():
+                msg = f"cannot write the entry of limit {name}: {why}"
+                raise OutcomeUnknown(msg, key=name) if unsure else Unavailable(msg)
+
+    async def names(self, patience: Patience) -> list[str]:
+        """Every limit that has an entry, or lately had one. Raises Unavailable."""
+        found: list[str] = []
+        prefix = self._names.limit_prefix
+        while True:
+            asked = {"subjects_filter": prefix + "*", "offset": len(found)}
+            answer = await self._api("STREAM.INFO", asked, patience) or {}
+            subjects = (answer.get("state") or {}).get("subjects") or {}
+            found += [subject[len(prefix) :] for subject in subjects]
+            if not subjects or len(found) >= int(answer.get("total", 0)):
+                return found
+
+    async def _api(self, call: str, body: dict[str, Any], patience: Patience) -> dict[str, Any] | None:
+        """Call it for the runs bucket until it is answered; None if there is no such message."""
+        while True:
+            try:
+                answer = await self._conn.api(f"{call}.{self._names.runs_stream}", body)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if not isinstance(answer, ApiError):
+                    return answer
+                if answer.err_code == NO_MESSAGE:
+                    return None
+                why = answer.description
+            if not await patience.pause():
+                msg = f"cannot read the limits of {self._names.namespace}: {why}"
+                raise Unavailable(msg)

@@ -1,0 +1,140 @@
+"""Parked messages: the runs that wait for their place under a limit, in the order in which they came.
+
+They lie in the work stream, where no consumer reads them: ``tenure.<ns>.park.<limit>.<key>.<run id>``, each with the
+wake-up that it stands for, so that whoever hands a place over need not read the record. A hint like every message there:
+one too many costs a look, and one that is missing is the sweep's to replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.errors import Unavailable
+from tenure.core.records import Record
+from tenure.core.subjects import Names, decode_key
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.work import Work
+
+_LANE = "Tenure-Lane"
+_GONE = (10043, 10057)
+"""Error codes of the server: there is no message of this sequence any more."""
+
+
+class Parked(Struct, frozen=True):
+    """One of them: its place in the stream, whose it is, and the wake-up that it stands for."""
+
+    seq: int
+    key: str
+    run_id: str
+    lane: str
+    payload: bytes
+
+
+class _Message(Struct):
+    subject: str
+    seq: int
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class Parking:
+    """The parked messages of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names, work: Work) -> None:
+        self._conn = conn
+        self._names = names
+        self._work = work
+
+    async def park(self, limit: str, record: Record, data: bytes, revision: int, patience: Patience) -> None:
+        """Store the message of a run, unless it has one there: then it keeps that place. Raises Unavailable."""
+        subject = self._names.park(limit, record.key, record.run_id)
+        if await self._get({"last_by_subj": subject}, patience) is None:
+            headers = {_LANE: f"{record.task.queue}.{record.task.priority}"}
+            await self._put(subject, self._work.payload(record, data, revision), headers, patience)
+
+    async def oldest(self, limit: str, most: int, skip: Collection[str], patience: Patience) -> list[Parked]:
+        """The oldest parked runs under a limit, up to ``most``; none whose run id is in ``skip``. Raises Unavailable."""
+        found: dict[str, Parked] = {}
+        seq, wanted = 1, self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
+        while len(found) < most:
+            message = await self._get({"next_by_subj": wanted, "seq": seq}, patience)
+            if message is None:
+                break
+            seq = message.seq + 1
+            parked = self._read(message)
+            if parked is not None and parked.run_id not in skip:
+                found.setdefault(parked.run_id, parked)
+        return list(found.values())
+
+    async def wake(self, parked: Parked, patience: Patience) -> None:
+        """Store the wake-up of a run whose turn has come, then remove this message of it. Raises Unavailable."""
+        queue, _, priority = parked.lane.partition(".")
+        subject = self._names.work(queue, priority, parked.key, parked.run_id)
+        await self._put(subject, parked.payload, None, patience)
+        # By its sequence: should the run have parked anew meanwhile, that message is not this one.
+        await self._api("STREAM.MSG.DELETE", {"seq": parked.seq, "no_erase": True}, _GONE, patience)
+
+    async def remove(self, limit: str, key: str, run_id: str, patience: Patience) -> None:
+        """Remove whatever a run has parked under a limit. Raises Unavailable."""
+        await self._api("STREAM.PURGE", {"filter": self._names.park(limit, key, run_id)}, (), patience)
+
+    def _read(self, message: _Message) -> Parked | None:
+        """None for what is none of ours."""
+        limit_key_run = message.subject[len(self._names.park_prefix) :].split(".")
+        lane = next(
+            (
+                line.partition(":")[2].strip()
+                for line in message.hdrs.decode(errors="replace").split("\r\n")
+                if line.startswith(_LANE + ":")
+            ),
+            "",
+        )
+        try:
+            _, token, run_id = limit_key_run
+            return Parked(message.seq, decode_key(token), run_id, lane, message.data) if lane else None
+        except ValueError:
+            return None
+
+    async def _put(self, subject: str, payload: bytes, headers: dict[str, str] | None, patience: Patience) -> None:
+        """Repeated until the server has it; a second copy is harmless."""
+        while True:
+            try:
+                ack = await self._conn.put(subject, payload, headers)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if ack.error is None:
+                    return
+                why = ack.error.description
+            if not await patience.pause():
+                msg = f"cannot store {subject}: {why}"
+                raise Unavailable(msg)
+
+    async def _get(self, wanted: dict[str, Any], patience: Patience) -> _Message | None:
+        answer = await self._api("STREAM.MSG.GET", wanted, (NO_MESSAGE,), patience)
+        return None if answer is None else msgspec.convert(answer["message"], _Message)
+
+    async def _api(
+        self, call: str, body: dict[str, Any], absent: tuple[int, ...], patience: Patience
+    ) -> dict[str, Any] | None:
+        """Call it for the work stream until it is answered; None for an error code in ``absent``."""
+        while True:
+            try:
+                answer = await self._conn.api(f"{call}.{self._names.work_stream}", body)
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if not isinstance(answer, ApiError):
+                    return answer
+                if answer.err_code in absent:
+                    return None
+                why = answer.description
+            if not await patience.pause():
+                msg = f"cannot look after the parked runs: {why}"
+                raise Unavailable(msg)

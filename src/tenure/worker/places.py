@@ -1,0 +1,111 @@
+"""A run's places under its actor's limits: taken before the claim, given back when the body has ended.
+
+Which limits a run has, its record says; how many bodies each allows is what the code of this worker says, if it has that
+limit. Several are taken in the order of their names; who does not get all of them keeps none and parks where one is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tenure.actors import Actor
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
+from tenure.core.given import UNREADABLE
+from tenure.core.permits import Answer, Bound, Give, Take, name_of
+from tenure.core.records import Record, Task, encode
+from tenure.nats.patience import Patience
+from tenure.nats.runs import Found
+from tenure.stores import Stores
+
+
+class Places:
+    """What the workers' code says of limits, and where it is asked for."""
+
+    def __init__(self, stores: Stores, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
+        self.stores = stores
+        self._actors = actors
+        self._deployed = stores.clock.now()
+
+    async def limits_of(self, task: Task, patience: Patience) -> dict[str, Bound]:
+        """The limits of a task by their entries' names, in the order in which they are taken. Raises Unavailable."""
+        try:
+            args = await self.stores.get_args(task, patience)
+            found = {name_of(task.actor, bound, args): bound for bound in task.policy.limits}
+        except (Unavailable, OutcomeUnknown):
+            raise
+        except (TenureError, *UNREADABLE):  # its body cannot run without them: it is claimed to fail
+            found = {name_of(task.actor, bound, b"{}"): bound for bound in task.policy.limits}
+        return dict(sorted(found.items()))
+
+    def said_of(self, actor: str, bound: Bound) -> tuple[int, float]:
+        """How many bodies the limit allows, and when the process was started that says so."""
+        known = self._actors.get(actor)
+        for own in known.task.policy.limits if known is not None else ():
+            if own.per == bound.per:
+                return own.n, self._deployed
+        return bound.n, 0.0
+
+
+class Ticket:
+    """The places of one run, from one delivery of it on."""
+
+    def __init__(self, places: Places, run_id: str, session: str, *, again: bool) -> None:
+        self._places = places
+        self._run_id = run_id
+        self._session = session
+        self._again = again
+        self._limits: dict[str, Bound] | None = None
+        self._held: dict[str, int] = {}
+
+    async def take(self, found: Found, record: Record, patience: Patience) -> Answer:
+        """Ask for all places of the next attempt. Raises Unavailable or OutcomeUnknown."""
+        gates, parking = self._places.stores.gates, self._places.stores.parking
+        attempt = record.attempt + 1
+        data = encode(record)
+        for name, bound in (await self._known(record.task, patience)).items():
+            n, deployed = self._places.said_of(record.task.actor, bound)
+            answer = await gates.take(
+                name,
+                Take(
+                    key=record.key,
+                    run_id=self._run_id,
+                    attempt=attempt,
+                    session=self._session,
+                    n=n,
+                    deployed=deployed,
+                ),
+                partial(parking.park, name, record, data, found.revision, patience),
+                patience,
+                again=self._again,
+            )
+            if answer is not Answer.GRANTED:
+                await self._give(patience, keep=name)
+                return answer
+            self._held[name] = attempt
+        return Answer.GRANTED
+
+    async def give_back(self, patience: Patience, task: Task | None = None) -> None:
+        """Give back whatever this run has; ``task``: its own, if nothing was asked for yet. Raises as ``take``."""
+        if task is not None and task.policy.limits:
+            await self._known(task, patience)
+        await self._give(patience)
+
+    async def _give(self, patience: Patience, keep: str = "") -> None:
+        """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""
+        held, self._held = self._held, {}
+        for name in self._limits or ():
+            attempt = held.get(name)
+            if attempt is not None:
+                give = Give(run_id=self._run_id, attempt=attempt, session=self._session)
+            elif name != keep:
+                give = Give(run_id=self._run_id)
+            else:
+                continue
+            await self._places.stores.gates.give(name, give, patience)
+
+    async def _known(self, task: Task, patience: Patience) -> dict[str, Bound]:
+        if self._limits is None:
+            self._limits = await self._places.limits_of(task, patience)
+        return self._limits
