@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tenure.clock import Clock
-from tenure.core.errors import TenureError
-from tenure.core.permits import Answer, Asked, Decided, Give, Look, Take, decide, room_to_hand_over
+from tenure.core.permits import Answer, Asked, Decided, Give, Look, Permit, Take, decide, room_to_hand_over
 from tenure.nats.limits import FoundEntry, Limits
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
@@ -49,17 +48,21 @@ class Gates:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def take(
-        self, name: str, take: Take, park: Callable[[], Awaitable[None]], patience: Patience, *, again: bool
+        self, name: str, take: Take, park: Callable[[], Awaitable[None]], patience: Patience, *, reserved: bool = False
     ) -> Answer:
-        """Ask for a place: granted, parked, or busy. ``park`` stores the run's message.
+        """Ask for a place. ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
 
-        ``again``: the run may have been here before, and left a message. Raises Unavailable or OutcomeUnknown.
+        Granted (``FROM_PARKED``: call ``unpark`` before it is given back), parked, or busy. Raises Unavailable or
+        OutcomeUnknown.
         """
-        answer = await self._ask(name, _Request(take, patience, park))
-        if answer is Answer.FROM_PARKED or (again and answer is Answer.GRANTED):
-            await self._parking.remove(name, take.key, take.run_id, patience)  # [34]
-            return Answer.GRANTED
-        return answer
+        known = self._known.get(name)
+        if reserved and known is not None and not any(held.run_id == take.run_id for held in _permits(known)):
+            del self._known[name]  # somebody else wrote that
+        return await self._ask(name, _Request(take, patience, park))
+
+    async def unpark(self, name: str, take: Take, patience: Patience) -> None:
+        """Remove what the run has parked: found once it has given its place back, it would be woken for nothing [34]."""
+        await self._parking.remove(name, take.key, take.run_id, patience)
 
     async def give(self, name: str, give: Give, patience: Patience) -> None:
         """Give a place back. Raises as ``take``."""
@@ -97,7 +100,6 @@ class Gates:
         del self._waiting[name]
 
     async def _settle(self, name: str, batch: list[_Request]) -> None:
-        asked = [request.asked for request in batch]
         patience = batch[0].patience
         published: set[str] = set()
         handed: dict[str, Parked] = {}
@@ -121,7 +123,7 @@ class Gates:
             if isinstance(request.asked, Take) and not request.answer.done():
                 request.answer.set_result(answer)
         # Also those of a write whose answer was lost: they are reserved, and nobody else will wake them soon.
-        reserved = {permit.run_id for permit in found.entry.permits if not permit.session} if found.entry else set()
+        reserved = {permit.run_id for permit in _permits(found) if not permit.session}
         await _all(*(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved))
         for request in batch:
             if not request.answer.done():
@@ -134,13 +136,15 @@ class Gates:
         asked = [request.asked for request in batch]
         room = room_to_hand_over(found.entry, asked)
         oldest: list[Parked] = []
-        if room and found.entry is not None:
-            inside = {permit.run_id for permit in found.entry.permits}  # [35]
+        if room:
+            inside = {permit.run_id for permit in _permits(found)}  # [35]
             oldest = await self._parking.oldest(name, room, inside, patience)
         parked = [(one.key, one.run_id) for one in oldest]
         decided = decide(found.entry, asked, parked, published, self._clock.now())
         late = [
-            request for request, answer in zip(batch, decided.answers, strict=True) if answer is Answer.PARK and request.park
+            request
+            for request, answer in zip(batch, decided.answers, strict=True)
+            if answer is Answer.PARK and request.park
         ]
         if late:
             await _all(*(request.park() for request in late if request.park is not None))
@@ -155,6 +159,10 @@ class Gates:
             self._known[name] = found
             if len(self._known) > _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
+
+
+def _permits(found: FoundEntry) -> tuple[Permit, ...]:
+    return () if found.entry is None else found.entry.permits
 
 
 async def _all(*work: Awaitable[None]) -> None:

@@ -90,7 +90,9 @@ def make_limits(actor: str, limits: object, arguments: Collection[str]) -> tuple
             has = f"it has {', '.join(arguments)}" if arguments else "it has none"
             _bad_config(f"actor {actor}: Limit: per={per!r} names no argument of it; {has}")
         if per in made:
-            _bad_config(f"actor {actor}: two limits {f'per {per!r}' if per else 'of all its runs'}: keep the smaller one")
+            _bad_config(
+                f"actor {actor}: two limits {f'per {per!r}' if per else 'of all its runs'}: keep the smaller one"
+            )
         made[per] = Bound(n=int(limit.n), per=per)
     return tuple(made.values())
 

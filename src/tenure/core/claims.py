@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core.endings import conclude_stop, finish
 from tenure.core.errors import IllegalTransition
-from tenure.core.outcomes import Decision, Did, Refused, Why
+from tenure.core.outcomes import Did, Refused, Why
 from tenure.core.parts import LOST, Result, decide, ended, owed, superseded
 from tenure.core.records import Holder, Phase, Previous, Record
 

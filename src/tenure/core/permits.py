@@ -147,9 +147,8 @@ def decide(
     permits, answers = _settle(start, asked, now)
     waiting: dict[str, tuple[int, Take]] = {}
     for at, one in enumerate(asked):
-        if isinstance(one, Take) and at not in answers:
-            if waiting.setdefault(one.run_id, (at, one))[0] != at:
-                answers[at] = Answer.BUSY
+        if isinstance(one, Take) and at not in answers and waiting.setdefault(one.run_id, (at, one))[0] != at:
+            answers[at] = Answer.BUSY
     reserved: list[str] = []
     for key, run_id in parked:
         if run_id in waiting:  # it is here already, with a message from before

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from zlib import crc32
 
-from tenure.core.records import Phase, State
+from tenure.core.permits import Permit
+from tenure.core.records import TERMINAL, Phase, Record, State
 
 PARTITIONS = 64
 SETTLE_SECONDS = 2.0
@@ -35,6 +36,20 @@ def deserves_a_look(
     else:
         owing = False
     return owing or (bool(state.flags) and age > SETTLE_SECONDS)
+
+
+def is_over(permit: Permit, record: Record | None) -> bool:
+    """Whether the attempt that holds a place under a limit is over, as far as its record tells: nobody runs under it.
+
+    One that the record does not show yet is about to be claimed; a displaced body runs on until it leaves ``previous``.
+    """
+    if record is None:
+        return True
+    held = (permit.session, permit.run_id, permit.attempt)
+    holders = [entry.holder() for entry in record.previous] + ([record.holder] if record.holder is not None else [])
+    if any((holder.session, holder.run_id, holder.attempt) == held for holder in holders):
+        return False
+    return record.run_id != permit.run_id or record.phase in TERMINAL or record.attempt >= permit.attempt
 
 
 def wake_again_after(woken: int, ack_wait: float) -> float | None:

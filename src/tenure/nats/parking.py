@@ -56,7 +56,7 @@ class Parking:
         subject = self._names.park(limit, record.key, record.run_id)
         if await self._get({"last_by_subj": subject}, patience) is None:
             headers = {_LANE: f"{record.task.queue}.{record.task.priority}"}
-            await self._put(subject, self._work.payload(record, data, revision), headers, patience)
+            await self._put(subject, self._work.payload(record, data, revision, parked=True), headers, patience)
 
     async def oldest(self, limit: str, most: int, skip: Collection[str], patience: Patience) -> list[Parked]:
         """The oldest parked runs under a limit, up to ``most``; none whose run id is in ``skip``. Raises Unavailable."""

@@ -31,11 +31,15 @@ _DIFFERS = 10148
 
 
 class _Head(msgspec.Struct):
-    """First line of a wake-up's payload: incarnation of the bucket, generation, revision of the record that follows."""
+    """First line of a wake-up's payload: incarnation of the bucket, generation, revision of the record that follows.
+
+    ``p``: it was parked, and was woken because a place is reserved for it.
+    """
 
     i: str
     g: int
     r: int
+    p: int = 0
 
 
 _head = msgspec.json.Decoder(_Head)
@@ -44,7 +48,8 @@ _head = msgspec.json.Decoder(_Head)
 class Delivery(msgspec.Struct, frozen=True):
     """One delivered wake-up.
 
-    ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1.
+    ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1. ``was_parked``: a
+    place is reserved for its run.
     """
 
     subject: str
@@ -53,6 +58,7 @@ class Delivery(msgspec.Struct, frozen=True):
     to: WorkSubject | None
     generation: int = 0
     found: Found | None = None
+    was_parked: bool = False
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -164,9 +170,10 @@ class Work:
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
 
-    def payload(self, record: Record, data: bytes, revision: int) -> bytes:
+    def payload(self, record: Record, data: bytes, revision: int, *, parked: bool = False) -> bytes:
         """What a wake-up carries: its first line, and the record's bytes unless they are too many."""
-        head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}}}\n'.encode()
+        mark = ',"p":1' if parked else ""
+        head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}{mark}}}\n'.encode()
         return head + data if len(data) <= self._conn.config.wake_limit_bytes else head
 
     async def is_stored(self, record: Record, patience: Patience | None = None) -> bool:
@@ -174,12 +181,19 @@ class Work:
 
         Raises Unavailable: at once, or when ``patience`` is spent.
         """
-        task = record.task
         return (
-            await self._has(self._names.work(task.queue, task.priority, record.key, record.run_id), patience)
+            await self.is_awake(record, patience)
             or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
-            or (bool(task.policy.limits) and await self._has(self._names.park("*", record.key, record.run_id), patience))
+            or (
+                bool(record.task.policy.limits)
+                and await self._has(self._names.park("*", record.key, record.run_id), patience)
+            )
         )
+
+    async def is_awake(self, record: Record, patience: Patience | None = None) -> bool:
+        """Whether a wake-up of the record's run is stored. Raises as ``is_stored``."""
+        task = record.task
+        return await self._has(self._names.work(task.queue, task.priority, record.key, record.run_id), patience)
 
     async def stored(self, patience: Patience) -> Stored:
         """Every run that has a wake-up or a timer, or is parked, by the subjects of the stream alone. Raises Unavailable."""
@@ -263,15 +277,16 @@ class Work:
             head = _head.decode(line)
         except UNREADABLE:
             return Delivery(msg.subject, msg.reply, deliveries, to)
+        nothing = Delivery(msg.subject, msg.reply, deliveries, to, head.g, was_parked=bool(head.p))
         if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
-            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
+            return nothing
         try:
             record = decode(data)
         except (NewerSchema, *UNREADABLE):  # looked up: the bucket may hold another one by now
-            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
+            return nothing
         if to is None or record.key != to.key or record.run_id != to.run_id:
-            return Delivery(msg.subject, msg.reply, deliveries, to, head.g)
-        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r))
+            return nothing
+        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r), bool(head.p))
 
     async def ack(self, reply: str) -> None:
         """The wake-up has done its duty. A hint: if it gets lost the wake-up comes again and finds nothing to do."""

@@ -20,6 +20,7 @@ from tenure.supervisor.api import AT_ONCE, Api
 from tenure.supervisor.census import Census
 from tenure.supervisor.commands import Commands
 from tenure.supervisor.keepers import Keepers
+from tenure.supervisor.places import Places
 from tenure.supervisor.schedules import Schedules
 from tenure.supervisor.sweep import Sweep
 from tenure.telemetry import get_logger
@@ -73,6 +74,8 @@ class Supervisor(Service):
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
         sweep = Sweep(stores, census, keepers, schedules, self.metrics)
+        places = Places(stores, census, self.metrics)
+        sweep = Sweep(stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places)
         try:
             async with asyncio.TaskGroup() as group:
                 loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [

@@ -20,6 +20,7 @@ from tenure.nats.strays import Strays
 from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
+from tenure.supervisor.places import LeftParked, Places
 from tenure.supervisor.schedules import Schedules
 from tenure.telemetry import get_logger
 
@@ -34,7 +35,14 @@ class Sweep:
     """Passes over all records of a namespace."""
 
     def __init__(
-        self, stores: Stores, census: Census, keepers: Keepers, schedules: Schedules, metrics: Metrics
+        self,
+        stores: Stores,
+        census: Census,
+        metrics: Metrics,
+        *,
+        keepers: Keepers,
+        schedules: Schedules,
+        places: Places,
     ) -> None:
         self._stores = stores
         self._strays = Strays(stores.conn, stores.names)
@@ -42,13 +50,16 @@ class Sweep:
         self._census = census
         self._keepers = keepers
         self._schedules = schedules
+        self._places = places
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
         stores = self._stores
         await self._remove_strays()
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
+        await self._places.look(is_mine, stored.parked)
         passed = 0
+        parked = LeftParked(stored.parked)
 
         def on_header(header: Header) -> None:
             nonlocal passed
@@ -58,15 +69,17 @@ class Sweep:
                 return
             if state.autostart:
                 self._schedules.saw(header.key, state)
+            token = encode_key(header.key)
+            parked.met(token, state)
             if not is_mine(header.key):
                 return
-            token = encode_key(header.key)
             suspicious = deserves_a_look(
                 state,
                 age=stored.at - header.stored_at,
                 now=stores.clock.now(),
                 holder_closed=bool(state.session) and self._census.is_gone(state.session),
-                has_wakeup=stored.wakeups.has(f"{state.queue}.{token}", state.run_id),
+                has_wakeup=stored.wakeups.has(f"{state.queue}.{token}", state.run_id)
+                or parked.has(token, state.run_id),
                 has_timer=stored.timers.has(token, state.run_id),
             )
             if suspicious:
@@ -80,6 +93,7 @@ class Sweep:
                 await asyncio.sleep(ahead)
 
         await stores.runs.scan(on_header, _PAGE, pace)
+        await self._places.remove(parked)
         return passed
 
     async def _remove_strays(self) -> None:
@@ -104,4 +118,5 @@ class Sweep:
             if state.session in sessions or "p" in state.flags:
                 self._keepers.ask(header.key, header.revision, news=True)
 
+        await self._places.look(is_mine)
         await self._stores.runs.scan(on_header, _PAGE)

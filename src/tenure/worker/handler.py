@@ -171,9 +171,13 @@ class Handler:
         if live.evicted:
             await self._tail.confirm(live.key, holder_of(context), patience)
             return
-        done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
+        giving = asyncio.create_task(self._give_back(live, patience)) if live.ticket is not None else None
+        try:
+            done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
+        finally:
+            if giving is not None:  # the body has ended, whatever comes of its outcome
+                await giving
         live.answered = True
-        await self._give_back(live, patience)
         if isinstance(done, Void):
             await self._void(live, context, actor, done, patience)
             return

@@ -5,12 +5,14 @@ The claim *is* the check.
 
 from __future__ import annotations
 
+import contextlib
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.app import App
 from tenure.core import commands as c
-from tenure.core.errors import NewerSchema, UnreadableRecord
+from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Why
 from tenure.core.permits import Answer
 from tenure.core.records import Phase, Record
@@ -66,20 +68,21 @@ class Head:
 
         Whatever it is, only a run that was won, or waits for somebody who knows its actor, keeps a place under a limit.
         """
-        ticket = Ticket(self._places, run_id, session, again=delivery.deliveries > 1)
-        looked = await self._look(delivery, run_id, key, session, ticket, patience)
-        if not isinstance(looked, Won) and looked.outcome != "unknown_actor":
-            record = looked.record if isinstance(looked, Drop) else None
-            if record is None or record.run_id != run_id:
-                record = delivery.found.record if delivery.found is not None else None
-            if looked.outcome != "parked":
-                await ticket.give_back(patience, record.task if record is not None else None)
+        ticket = Ticket(self._places, run_id, session, again=delivery.deliveries > 1, woken=delivery.was_parked)
+        try:
+            looked = await self._look(delivery, run_id, key, ticket, patience)
+        except Exception:  # no body will run
+            with contextlib.suppress(TenureError):
+                await ticket.give_back(patience)
+            raise
+        if not isinstance(looked, Won) and looked.outcome not in {"parked", "unknown_actor"}:
+            await ticket.give_back(patience)
         return looked
 
-    async def _look(
-        self, delivery: Delivery, run_id: str, key: str, session: str, ticket: Ticket, patience: Patience
-    ) -> Looked:
-        found = delivery.found
+    async def _look(self, delivery: Delivery, run_id: str, key: str, ticket: Ticket, patience: Patience) -> Looked:
+        found, session = delivery.found, ticket.session
+        if found is not None:
+            ticket.met(found.record)
         try:
             if found is None or found.record is None or found.record.previous:
                 found = await self._stores.runs.read(key, patience)
@@ -90,6 +93,7 @@ class Head:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
                     return _decided(result, ticket)
+                ticket.met(result.found.record)
                 if result.refused.why is Why.LIMITED and result.found.record is not None:
                     found, record = result.found, result.found.record
                     answer = await ticket.take(found, record, patience)

@@ -6,6 +6,7 @@ limit. Several are taken in the order of their names; who does not get all of th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -49,63 +50,73 @@ class Places:
 
 
 class Ticket:
-    """The places of one run, from one delivery of it on."""
+    """The places of one run, from one delivery of it on. ``woken``: because a place is reserved for it."""
 
-    def __init__(self, places: Places, run_id: str, session: str, *, again: bool) -> None:
+    __slots__ = ("_again", "_held", "_limits", "_places", "_run_id", "_task", "_unparking", "_woken", "session")
+
+    def __init__(self, places: Places, run_id: str, session: str, *, again: bool, woken: bool) -> None:
         self._places = places
         self._run_id = run_id
-        self._session = session
+        self.session = session
         self._again = again
-        self._limits: dict[str, Bound] | None = None
+        self._woken = woken
+        self._task: Task | None = None
+        self._limits: dict[str, Bound] = {}
         self._held: dict[str, int] = {}
+        self._unparking: list[asyncio.Task[None]] = []
+
+    def met(self, record: Record | None) -> None:
+        """A record that was found: it may tell which limits the run has."""
+        if record is not None and record.task.policy.limits and record.run_id == self._run_id:
+            self._task = record.task
 
     async def take(self, found: Found, record: Record, patience: Patience) -> Answer:
-        """Ask for all places of the next attempt. Raises Unavailable or OutcomeUnknown."""
+        """Ask for all places of the next attempt: granted, or what came of the first that was not.
+
+        Raises Unavailable or OutcomeUnknown.
+        """
         gates, parking = self._places.stores.gates, self._places.stores.parking
         attempt = record.attempt + 1
         data = encode(record)
-        for name, bound in (await self._known(record.task, patience)).items():
+        self._task = record.task
+        for name, bound in (await self._known(patience)).items():
             n, deployed = self._places.said_of(record.task.actor, bound)
-            answer = await gates.take(
-                name,
-                Take(
-                    key=record.key,
-                    run_id=self._run_id,
-                    attempt=attempt,
-                    session=self._session,
-                    n=n,
-                    deployed=deployed,
-                ),
-                partial(parking.park, name, record, data, found.revision, patience),
-                patience,
-                again=self._again,
+            take = Take(
+                key=record.key, run_id=self._run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
             )
-            if answer is not Answer.GRANTED:
+            park = partial(parking.park, name, record, data, found.revision, patience)
+            answer = await gates.take(name, take, park, patience, reserved=self._woken)
+            if answer not in {Answer.GRANTED, Answer.FROM_PARKED}:
                 await self._give(patience, keep=name)
                 return answer
             self._held[name] = attempt
+            if answer is Answer.FROM_PARKED or self._again:  # while it is in the entry, nobody hands a place to that
+                self._unparking.append(asyncio.create_task(gates.unpark(name, take, patience)))
         return Answer.GRANTED
 
-    async def give_back(self, patience: Patience, task: Task | None = None) -> None:
-        """Give back whatever this run has; ``task``: its own, if nothing was asked for yet. Raises as ``take``."""
-        if task is not None and task.policy.limits:
-            await self._known(task, patience)
-        await self._give(patience)
+    async def give_back(self, patience: Patience) -> None:
+        """Give back whatever this run has. Raises as ``take``."""
+        if self._task is not None:
+            await self._known(patience)
+            await self._give(patience)
 
     async def _give(self, patience: Patience, keep: str = "") -> None:
         """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""
+        unparking, self._unparking = self._unparking, []
+        for removal in unparking:
+            await removal
         held, self._held = self._held, {}
-        for name in self._limits or ():
-            attempt = held.get(name)
-            if attempt is not None:
-                give = Give(run_id=self._run_id, attempt=attempt, session=self._session)
-            elif name != keep:
-                give = Give(run_id=self._run_id)
-            else:
-                continue
+        gives = [
+            (name, Give(run_id=self._run_id, attempt=held[name], session=self.session))
+            if name in held
+            else (name, Give(run_id=self._run_id))
+            for name in self._limits
+            if name in held or name != keep
+        ]
+        for name, give in gives:
             await self._places.stores.gates.give(name, give, patience)
 
-    async def _known(self, task: Task, patience: Patience) -> dict[str, Bound]:
-        if self._limits is None:
-            self._limits = await self._places.limits_of(task, patience)
+    async def _known(self, patience: Patience) -> dict[str, Bound]:
+        if not self._limits and self._task is not None:
+            self._limits = await self._places.limits_of(self._task, patience)
         return self._limits
