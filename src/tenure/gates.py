@@ -18,22 +18,75 @@ from tenure.nats.patience import Patience
 
 _MOST_KNOWN = 10_000
 """Limits whose entry is remembered."""
+_SOON_SECONDS = 0.2
+"""A run waits in its worker's slot for a place that this process gives back so soon, instead of parking."""
+_LONGEST_HOLD_SECONDS = 0.5
+_FIRST_HOLD_SECONDS = 0.02
+"""How long it waits at most; the second while it is not known how long bodies under that limit take."""
+_FORGET_SECONDS = 1.0
+_FADE = 0.8
 
 
 class _Request:
     """One thing asked, who waits for its answer, and how its run's message is stored."""
 
-    __slots__ = ("answer", "asked", "park", "patience")
+    __slots__ = ("answer", "asked", "held_at", "park", "patience")
 
     def __init__(self, asked: Asked, patience: Patience, park: Callable[[], Awaitable[None]] | None) -> None:
         self.asked = asked
         self.patience = patience
         self.park = park
+        self.held_at: float | None = None
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
     def run_id(self) -> str:
         return self.asked.run_id if isinstance(self.asked, Take) else ""
+
+
+class _Gate:
+    """One limit: its entry as last written here, what is asked, who is held, how fast places are given back here."""
+
+    __slots__ = ("asked", "found", "given_at", "held", "number", "seconds", "serving", "timer")
+
+    def __init__(self) -> None:
+        self.found: FoundEntry | None = None
+        self.asked: list[_Request] = []
+        self.held: list[_Request] = []
+        self.serving = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.given_at = 0.0
+        self.seconds = 0.0
+        self.number = 0.0
+
+    @property
+    def idle(self) -> bool:
+        return not (self.serving or self.asked or self.held)
+
+    def given(self, number: int, now: float) -> None:
+        """So many places were given back."""
+        since, self.given_at = now - self.given_at, now
+        if since > _FORGET_SECONDS:
+            self.seconds = self.number = 0.0
+        else:
+            self.seconds = _FADE * self.seconds + since
+            self.number = _FADE * self.number + number
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds from one place that is given back here to the next, lately; None: not known."""
+        return self.seconds / self.number if self.number else None
+
+    def hold(self, requests: list[_Request], now: float) -> bool:
+        """Whether these, in the order in which they came, may wait here: the turn of the last one comes within milliseconds."""
+        for request in requests:
+            request.held_at = request.held_at or now
+        soon = self.interval is None or self.interval * len(requests) <= _SOON_SECONDS
+        return soon and now < self.hold_until(requests)
+
+    def hold_until(self, requests: list[_Request]) -> float:
+        """When the first of these has waited for too long."""
+        return (requests[0].held_at or 0.0) + (_FIRST_HOLD_SECONDS if self.interval is None else _LONGEST_HOLD_SECONDS)
 
 
 class Gates:
@@ -43,8 +96,7 @@ class Gates:
         self._limits = limits
         self._parking = parking
         self._clock = clock
-        self._known: dict[str, FoundEntry] = {}
-        self._waiting: dict[str, list[_Request]] = {}
+        self._gates: dict[str, _Gate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def take(
@@ -55,9 +107,9 @@ class Gates:
         Granted (``FROM_PARKED``: call ``unpark`` before it is given back), parked, or busy. Raises Unavailable or
         OutcomeUnknown.
         """
-        known = self._known.get(name)
-        if reserved and known is not None and not any(held.run_id == take.run_id for held in _permits(known)):
-            del self._known[name]  # somebody else wrote that
+        gate = self._gates.get(name)
+        if reserved and gate is not None and not any(held.run_id == take.run_id for held in _permits(gate.found)):
+            gate.found = None  # somebody else has written since
         return await self._ask(name, _Request(take, patience, park))
 
     async def unpark(self, name: str, take: Take, patience: Patience) -> None:
@@ -75,50 +127,74 @@ class Gates:
     # -- one limit ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, name: str, request: _Request) -> Answer:
-        waiting = self._waiting.get(name)
-        if waiting is None:  # nobody sees to this one now
-            self._waiting[name] = [request]
-            task = asyncio.create_task(self._serve(name))  # its own: whoever asked may be cancelled
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        else:
-            waiting.append(request)
+        gate = self._gates.get(name)
+        if gate is None:
+            gate = self._gates[name] = _Gate()
+        gate.asked.append(request)
+        self._begin(name, gate)
         return await request.answer
 
-    async def _serve(self, name: str) -> None:
+    def _begin(self, name: str, gate: _Gate) -> None:
+        if not gate.serving:
+            gate.serving = True
+            task = asyncio.create_task(self._serve(name, gate))  # its own: whoever asked may be cancelled
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, name: str, gate: _Gate) -> None:
         """Answer all that is asked of a limit, a batch at a time."""
-        while batch := self._waiting[name]:
-            self._waiting[name] = []
+        while gate.asked or self._is_time(gate):
+            batch, gate.held, gate.asked = [*gate.held, *gate.asked], [], []
             try:
-                await self._settle(name, batch)
+                await self._settle(name, gate, batch)
             except Exception as error:  # noqa: BLE001  (each of those who asked raises it)
-                self._known.pop(name, None)
+                gate.found = None
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
                         request.answer.exception()  # whoever asked may be gone
-        del self._waiting[name]
+        gate.serving = False
+        self._wait_on(name, gate)
 
-    async def _settle(self, name: str, batch: list[_Request]) -> None:
+    def _is_time(self, gate: _Gate) -> bool:
+        return bool(gate.held) and gate.hold_until(gate.held) <= self._clock.steady()
+
+    def _wait_on(self, name: str, gate: _Gate) -> None:
+        """Who is held parks when that has taken too long. What nobody deals with is forgotten."""
+        if gate.timer is not None:
+            gate.timer.cancel()
+            gate.timer = None
+        if gate.held:
+            left = gate.hold_until(gate.held) - self._clock.steady()
+            gate.timer = asyncio.get_running_loop().call_later(max(0.0, left), self._begin, name, gate)
+        elif gate.found is None:
+            del self._gates[name]
+        elif len(self._gates) > _MOST_KNOWN:
+            oldest = next(iter(self._gates))
+            if self._gates[oldest].idle:
+                del self._gates[oldest]
+
+    async def _settle(self, name: str, gate: _Gate, batch: list[_Request]) -> None:
         patience = batch[0].patience
+        gives = sum(isinstance(request.asked, Give) for request in batch)
+        if gives:
+            gate.given(gives, self._clock.steady())
         published: set[str] = set()
         handed: dict[str, Parked] = {}
-        remembered = self._known.get(name)
+        remembered = gate.found
         found = remembered or await self._limits.read(name, patience)
         while True:
-            decided, parked = await self._decide(name, batch, found, published, patience)
+            decided, parked = await self._decide(name, gate, batch, found, published=published, patience=patience)
             handed |= parked
-            if not decided.write:
-                if found is not remembered:
+            if decided.write:
+                revision, _ = await self._limits.write(name, decided.entry, found.revision, patience)
+                if revision:
+                    found = FoundEntry(decided.entry, revision)
                     break
-                found = await self._limits.read(name, patience)  # no CAS will tell that it has changed
-                continue
-            revision, _ = await self._limits.write(name, decided.entry, found.revision, patience)
-            if revision:
-                found = FoundEntry(decided.entry, revision)
+            elif found is not remembered or not batch:
                 break
-            found = await self._limits.read(name, patience)
-        self._remember(name, found)
+            found = await self._limits.read(name, patience)  # refused; or no CAS has told whether it has changed
+        gate.found = found if found.entry is not None else None
         for request, answer in zip(batch, decided.answers, strict=True):
             if isinstance(request.asked, Take) and not request.answer.done():
                 request.answer.set_result(answer)
@@ -130,9 +206,19 @@ class Gates:
                 request.answer.set_result(Answer.DONE)
 
     async def _decide(
-        self, name: str, batch: list[_Request], found: FoundEntry, published: set[str], patience: Patience
+        self,
+        name: str,
+        gate: _Gate,
+        batch: list[_Request],
+        found: FoundEntry,
+        *,
+        published: set[str],
+        patience: Patience,
     ) -> tuple[Decided, dict[str, Parked]]:
-        """Read, then search [36], then decide; whoever finds no room stores its message before that is written."""
+        """Read, then search [36], then decide; whoever finds no room stores its message before that is written.
+
+        Or is held and leaves ``batch``, if nobody else is parked and this process will give places back soon.
+        """
         asked = [request.asked for request in batch]
         room = room_to_hand_over(found.entry, asked)
         oldest: list[Parked] = []
@@ -146,6 +232,14 @@ class Gates:
             for request, answer in zip(batch, decided.answers, strict=True)
             if answer is Answer.PARK and request.park
         ]
+        if late and decided.entry is not None and not decided.entry.parked:
+            sessions = {permit.session for permit in decided.entry.permits}
+            ours = all(isinstance(request.asked, Take) and request.asked.session in sessions for request in late)
+            if ours and gate.hold(late, self._clock.steady()):
+                gate.held += late
+                batch[:] = [request for request in batch if request not in late]
+                decided = decide(found.entry, [r.asked for r in batch], parked, published, self._clock.now())
+                late = []
         if late:
             await _all(*(request.park() for request in late if request.park is not None))
             published |= {request.run_id for request in late}
@@ -153,16 +247,9 @@ class Gates:
         reserved = set(decided.reserved)
         return decided, {one.run_id: one for one in oldest if one.run_id in reserved}
 
-    def _remember(self, name: str, found: FoundEntry) -> None:
-        self._known.pop(name, None)
-        if found.entry is not None:
-            self._known[name] = found
-            if len(self._known) > _MOST_KNOWN:
-                del self._known[next(iter(self._known))]
 
-
-def _permits(found: FoundEntry) -> tuple[Permit, ...]:
-    return () if found.entry is None else found.entry.permits
+def _permits(found: FoundEntry | None) -> tuple[Permit, ...]:
+    return () if found is None or found.entry is None else found.entry.permits
 
 
 async def _all(*work: Awaitable[None]) -> None:

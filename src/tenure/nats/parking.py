@@ -7,6 +7,7 @@ one too many costs a look, and one that is missing is the sweep's to replace.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Any
 
@@ -73,12 +74,17 @@ class Parking:
         return list(found.values())
 
     async def wake(self, parked: Parked, patience: Patience) -> None:
-        """Store the wake-up of a run whose turn has come, then remove this message of it. Raises Unavailable."""
+        """Store the wake-up of a run whose turn has come, and remove this message of it. Raises Unavailable.
+
+        At the same time: whichever a crash leaves undone, the place is reserved, and a supervisor looks after that.
+        """
         queue, _, priority = parked.lane.partition(".")
         subject = self._names.work(queue, priority, parked.key, parked.run_id)
-        await self._put(subject, parked.payload, None, patience)
-        # By its sequence: should the run have parked anew meanwhile, that message is not this one.
-        await self._api("STREAM.MSG.DELETE", {"seq": parked.seq, "no_erase": True}, _GONE, patience)
+        removal = {"seq": parked.seq, "no_erase": True}  # by sequence: should it park anew meanwhile, that is another
+        await asyncio.gather(
+            self._put(subject, parked.payload, None, patience),
+            self._api("STREAM.MSG.DELETE", removal, _GONE, patience),
+        )
 
     async def remove(self, limit: str, key: str, run_id: str, patience: Patience) -> None:
         """Remove whatever a run has parked under a limit. Raises Unavailable."""

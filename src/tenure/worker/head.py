@@ -95,6 +95,9 @@ class Head:
                     return _decided(result, ticket)
                 ticket.met(result.found.record)
                 if result.refused.why is Why.LIMITED and result.found.record is not None:
+                    if delivery.deliveries > 1 and found is delivery.found:  # what is over must not take a place
+                        found = await self._stores.runs.read(key, patience)
+                        continue
                     found, record = result.found, result.found.record
                     answer = await ticket.take(found, record, patience)
                     if answer is Answer.PARKED:

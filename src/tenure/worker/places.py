@@ -90,7 +90,8 @@ class Ticket:
                 await self._give(patience, keep=name)
                 return answer
             self._held[name] = attempt
-            if answer is Answer.FROM_PARKED or self._again:  # while it is in the entry, nobody hands a place to that
+            if self._again or (answer is Answer.FROM_PARKED and not self._woken):  # else who woke it has removed that
+                # While it is in the entry, nobody hands a place to what it has parked.
                 self._unparking.append(asyncio.create_task(gates.unpark(name, take, patience)))
         return Answer.GRANTED
 
