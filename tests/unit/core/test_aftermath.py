@@ -298,7 +298,10 @@ def test_a_record_says_the_schema_that_what_it_holds_needs() -> None:
     hooked = replace(spawned(), task=Task(actor="x", policy=Policy(hooks=HOOKS)))
     assert play(submit(), claim(), succeed(S1, outbox=(hooked,))).found.schema == HOOKS_SCHEMA
     assert play(submit(every=2.0)).found.schema == PLAIN_SCHEMA
-    assert play(submit(every=2.0, catch_up="all")).found.schema == SCHEMA
-    assert play(submit(cron="0 4 * * *")).found.schema == SCHEMA
+    assert play(submit(every=2.0, catch_up="all")).found.schema == SCHEDULE_SCHEMA
+    assert play(submit(cron="0 4 * * *")).found.schema == SCHEDULE_SCHEMA
+    assert play(submit(limits=(Bound(n=1),))).found.schema == SCHEMA
+    limited = Hooks(success=(Hook(task=task(limits=(Bound(n=1),))),))
+    assert play(submit(hooks=limited)).found.schema == SCHEMA, "an older process would pass the hook on without its limits"
     later = replace(spawned(), task=Task(actor="x", policy=Policy(cron="0 4 * * *")))
     assert play(submit(), claim(), succeed(S1, outbox=(later,))).found.schema == SCHEMA

@@ -1,0 +1,143 @@
+"""Limits in every order of steps: never over the limit, and nobody is left waiting."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from tests.unit.core.turnstile import DONE, World, permits, start, steps, sweep
+
+MOST = 60_000
+"""Worlds looked at, those with the shortest histories first. All of them (with a double 193,297, with a retry 144,551) take a minute."""
+SEEDS = 100
+
+
+def broken(world: World) -> str:
+    """What is wrong with a world at any moment; empty if nothing is."""
+    if len(world.bodies) > world.n:
+        return f"{len(world.bodies)} bodies under a limit of {world.n}"
+    if len(permits(world.entry)) > world.n:
+        return f"{len(permits(world.entry))} places under a limit of {world.n}"
+    inside = [permit.run_id for permit in permits(world.entry)]
+    if len(set(inside)) < len(inside):
+        return f"a run has two places: {inside}"
+    for body in world.bodies:
+        held = (str(body.wake.run), body.wake.attempt + 1, body.session)
+        if not any((one.run_id, one.attempt, one.session) == held for one in permits(world.entry)):
+            return f"the body of {body.wake.run} has no place"
+    return ""
+
+
+def stuck(world: World) -> str:
+    """What is wrong with a world in which nothing moves any more."""
+    waiting = [run for run, record in enumerate(world.runs) if record.phase != DONE]
+    if waiting:
+        return f"runs {waiting} are never finished"
+    return f"left: {world.entry}" if world.entry is not None else ""
+
+
+def explore(first: World, *, swept: int) -> tuple[str, int]:
+    """Every order of steps: what is wrong with the first bad world and how it came to that; and how many there are."""
+    paths: dict[World, tuple[World | None, str]] = {first: (None, "")}
+    queue = deque([(first, 0)])
+    while queue and len(paths) < MOST:
+        world, sweeps = queue.popleft()
+        wrong = broken(world)
+        following = list(steps(world))
+        idle = not world.hands and not world.wakes
+        if idle and not wrong:
+            wrong = stuck(world)
+            if wrong and sweeps < swept:
+                following, wrong = [("sweep", sweep(world))], ""
+        if wrong:
+            return f"{wrong}: {' | '.join(told(paths, world))}", len(paths)
+        for what, after in following:
+            if after not in paths:
+                paths[after] = (world, what)
+                queue.append((after, sweeps + (what == "sweep")))
+    return "", len(paths)
+
+
+def told(paths: dict[World, tuple[World | None, str]], world: World) -> list[str]:
+    story: list[str] = []
+    at: World | None = world
+    while at is not None:
+        at, what = paths[at]
+        story.append(what)
+    return story[-2::-1]
+
+
+def walk(first: World, seed: int, *, swept: int) -> str:
+    """One order of steps, drawn at random."""
+    chance = random.Random(seed)
+    world, sweeps, story = first, 0, []
+    for _ in range(2_000):
+        wrong = broken(world)
+        if wrong:
+            return f"seed {seed}: {wrong}: {' | '.join(story)}"
+        following = list(steps(world))
+        if not world.hands and not world.wakes:
+            wrong = stuck(world)
+            if not wrong:
+                return ""
+            if sweeps == swept:
+                return f"seed {seed}: {wrong}: {' | '.join(story)}"
+            following, sweeps = [("sweep", sweep(world))], sweeps + 1
+        what, world = chance.choice(following)
+        story.append(what)
+    return f"seed {seed}: it never ends: {' | '.join(story[-40:])}"
+
+
+@pytest.mark.parametrize(
+    ("n", "runs", "faults", "swept"),
+    [
+        (1, 2, {}, 0),
+        (1, 3, {"workers": 1}, 0),
+        (1, 2, {"doubles": 1}, 0),
+        (1, 2, {"cancels": 1}, 0),
+        (1, 2, {"retries": 1}, 0),
+        (1, 2, {"crashes": 1}, 6),
+    ],
+)
+def test_every_order_of_steps_keeps_the_limit_and_leaves_nobody_waiting(
+    n: int, runs: int, faults: dict[str, int], swept: int
+) -> None:
+    wrong, worlds = explore(start(n, runs, **faults), swept=swept)
+    assert not wrong
+    print(f"n={n}, {runs} runs, {faults}: {worlds} worlds")
+
+
+@pytest.mark.parametrize(
+    ("n", "runs", "faults", "swept"),
+    [
+        (1, 4, {"doubles": 2, "cancels": 1, "retries": 1}, 0),
+        (2, 5, {"doubles": 3, "cancels": 1, "retries": 2}, 0),
+        (2, 4, {"doubles": 1, "crashes": 1, "retries": 1, "cancels": 1}, 8),
+        (3, 6, {"doubles": 2, "crashes": 1}, 8),
+    ],
+)
+def test_orders_drawn_at_random_with_more_runs_and_faults_do_so_too(
+    n: int, runs: int, faults: dict[str, int], swept: int
+) -> None:
+    for seed in range(SEEDS):
+        wrong = walk(start(n, runs, **faults), seed, swept=swept)
+        assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("rule", "n", "runs", "faults"),
+    [
+        (33, 2, 4, {"doubles": 1}),
+        (34, 1, 3, {}),
+        (35, 2, 3, {"doubles": 1}),
+        (36, 1, 2, {}),
+        (37, 1, 3, {}),
+    ],
+)
+def test_without_a_rule_an_order_of_steps_breaks_it(rule: int, n: int, runs: int, faults: dict[str, int]) -> None:
+    """The numbers are those of the interleavings that the rules keep out (ARCHITECTURE: *Invariants*)."""
+    first = start(n, runs, without=rule, **faults)
+    found = next((wrong for seed in range(2_000) if (wrong := walk(first, seed, swept=0))), "")
+    assert found, f"nothing breaks without rule {rule}"

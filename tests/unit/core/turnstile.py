@@ -1,0 +1,328 @@
+"""A small world around ``core.permits``: one limit, a few runs, two workers; every step may come before any other's.
+
+Steps are those of ``tenure.gates`` and ``tenure.worker``: read the entry, search, store a parked message, CAS, wake, claim,
+body, outcome, release. A world is a value, so all orders can be explored. ``without`` leaves out a rule by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tenure.core.permits import Answer, Asked, Decided, Entry, Give, Permit, Take, decide, room_to_hand_over
+
+SUPERVISOR = "supervisor"
+READ = {"search", "cas", "publish"}
+WAITING, RUNNING, DONE = "waiting", "running", "done"
+
+
+class Run(NamedTuple):
+    """The record of a run, as far as it matters here."""
+
+    phase: str = WAITING
+    attempt: int = 0
+    session: str = ""
+
+
+class Wake(NamedTuple):
+    """A stored wake-up: which run, its attempt when it was made, whether a place was reserved for it."""
+
+    run: int
+    attempt: int
+    woken: bool = False
+
+
+class Hand(NamedTuple):
+    """A delivery in a worker's hands."""
+
+    session: str
+    wake: Wake
+    at: str
+    asked: Asked | None = None
+    then: str = ""
+    entry: Entry | None = None
+    stale: bool = False
+    """The entry was written since it was read: a CAS will be refused."""
+    oldest: tuple[int, ...] | None = None
+    published: bool = False
+    handed: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    attempts: tuple[int, ...] = ()
+    answer: Answer | None = None
+    unpark: bool = False
+
+
+class World(NamedTuple):
+    """Everything there is."""
+
+    n: int
+    runs: tuple[Run, ...]
+    wakes: tuple[Wake, ...]
+    entry: Entry | None = None
+    parked: tuple[tuple[int, int, int], ...] = ()
+    """Number, run and its attempt then of each parked message."""
+    hands: tuple[Hand, ...] = ()
+    sequence: int = 0
+    sessions: tuple[str, ...] = ("s1", "s2")
+    doubles: int = 0
+    crashes: int = 0
+    cancels: int = 0
+    retries: int = 0
+    without: int = 0
+
+    # -- small changes -----------------------------------------------------------------------------------------------
+
+    def put(self, old: Hand | None, new: Hand | None) -> World:
+        hands = list(self.hands)
+        if old is not None:
+            hands.remove(old)
+        if new is not None:
+            hands.append(new)
+        return self._replace(hands=tuple(sorted(hands, key=lambda one: (one.session, one.wake.run))))
+
+    def wake(self, *wakes: Wake) -> World:
+        return self._replace(wakes=tuple(sorted((*self.wakes, *wakes))))
+
+    def record(self, run: int, **changes: object) -> World:
+        runs = list(self.runs)
+        runs[run] = runs[run]._replace(**changes)
+        return self._replace(runs=tuple(runs))
+
+    def unpark(self, run: int) -> World:
+        return self._replace(parked=tuple(one for one in self.parked if one[1] != run))
+
+    def holds(self, run: int) -> bool:
+        return any(permit.run_id == str(run) and permit.session for permit in permits(self.entry))
+
+    @property
+    def bodies(self) -> list[Hand]:
+        return [hand for hand in self.hands if hand.at == "body"]
+
+
+def permits(entry: Entry | None) -> tuple[Permit, ...]:
+    return () if entry is None else entry.permits
+
+
+def start(n: int, runs: int, workers: int = 2, **faults: int) -> World:
+    sessions = tuple(f"s{number}" for number in range(1, workers + 1))
+    return World(n, (Run(),) * runs, tuple(Wake(run, 0) for run in range(runs)), sessions=sessions, **faults)
+
+
+# -- what may happen next --------------------------------------------------------------------------------------------
+
+
+def steps(world: World) -> Iterator[tuple[str, World]]:
+    for wake in dict.fromkeys(world.wakes):
+        left = list(world.wakes)
+        left.remove(wake)
+        rest = world._replace(wakes=tuple(left))
+        for session in world.sessions:
+            if not any(hand.session == session and hand.wake.run == wake.run for hand in world.hands):
+                yield f"{session} gets {wake.run}", rest.put(None, _take(rest, Hand(session, wake, "")))
+        if world.doubles:
+            yield f"another copy of {wake.run}", world._replace(doubles=world.doubles - 1).wake(wake)
+    for hand in world.hands:
+        yield from _moves(world, hand)
+    for session in world.sessions if world.crashes else ():
+        dead = [hand for hand in world.hands if hand.session == session]
+        if dead:
+            after = world._replace(
+                crashes=world.crashes - 1,
+                hands=tuple(hand for hand in world.hands if hand.session != session),
+                sessions=tuple(name for name in world.sessions if name != session),
+            )
+            yield f"{session} dies", after.wake(*(hand.wake for hand in dead))
+    for permit in permits(world.entry):
+        run = int(permit.run_id)
+        gone = permit.session and permit.session not in world.sessions
+        if gone and not any((hand.session, hand.wake.run) == (SUPERVISOR, run) for hand in world.hands):
+            give = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
+            yield f"a supervisor finds {run}", world.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
+    if world.cancels:
+        for run, record in enumerate(world.runs):
+            if record.phase == WAITING:
+                yield f"{run} is cancelled", world._replace(cancels=world.cancels - 1).record(run, phase=DONE)
+
+
+def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
+    name = f"{hand.session}/{hand.wake.run} {hand.at}"
+    match hand.at:
+        case "read":
+            if world.without == 36 and hand.oldest is None:  # searches before it reads
+                oldest = tuple(dict.fromkeys(run for _, run, _ in world.parked))
+                yield f"{name} (searches)", world.put(hand, hand._replace(oldest=oldest))
+                return
+            after = "cas" if world.without == 36 else "search"
+            yield name, world.put(hand, hand._replace(at=after, entry=world.entry, stale=False))
+        case "search":
+            yield name, world.put(hand, hand._replace(at="cas", oldest=_oldest(world, hand.entry)))
+        case "cas":
+            yield name, _cas(world, hand)
+        case "publish":
+            there = any(run == hand.wake.run for _, run, _ in world.parked)
+            mine = (world.sequence, hand.wake.run, hand.wake.attempt)
+            parked = world.parked if there else (*world.parked, mine)
+            after = world._replace(parked=parked, sequence=world.sequence + 1)
+            yield name, after.put(hand, hand._replace(at="cas", published=True))
+        case "hand":
+            run = hand.handed[0]
+            after = world._replace(parked=tuple(one for one in world.parked if one[0] != hand.numbers[0]))
+            after = after.wake(Wake(run, hand.attempts[0], True))
+            yield (
+                name,
+                after.put(
+                    hand,
+                    _done_handing(
+                        hand._replace(handed=hand.handed[1:], numbers=hand.numbers[1:], attempts=hand.attempts[1:])
+                    ),
+                ),
+            )
+        case "answered":
+            yield name, _answered(world, hand)
+        case "claim":
+            yield name, _claim(world, hand)
+        case "body":
+            yield f"{name} ends", world.put(hand, hand._replace(at="outcome"))
+        case "outcome":
+            yield from _outcome(world, hand)
+        case "release":
+            after = world.unpark(hand.wake.run) if hand.unpark and world.without != 34 else world
+            give = Give(run_id=str(hand.wake.run), attempt=hand.wake.attempt + 1, session=hand.session)
+            yield name, after.put(hand, _ask(hand, give, "ack"))
+        case "ack":
+            yield name, world.put(hand, None)
+        case "nak":
+            yield name, world.put(hand, None).wake(hand.wake)
+
+
+def _ask(hand: Hand, asked: Asked, then: str) -> Hand:
+    return hand._replace(at="read", asked=asked, then=then, oldest=None, published=False, handed=(), answer=None)
+
+
+def _take(world: World, hand: Hand) -> Hand:
+    run, attempt = hand.wake.run, hand.wake.attempt + 1
+    take = Take(key=f"k{run}", run_id=str(run), attempt=attempt, session=hand.session, n=world.n)
+    return _ask(hand, take, "claim")
+
+
+def _oldest(world: World, entry: Entry | None) -> tuple[int, ...]:
+    """Of all parked runs those that are not in the entry that was read [35]."""
+    inside = {permit.run_id for permit in permits(entry)} if world.without != 35 else set()
+    return tuple(dict.fromkeys(run for _, run, _ in world.parked if str(run) not in inside))
+
+
+def _decide(world: World, hand: Hand) -> Decided:
+    assert hand.asked is not None
+    room = room_to_hand_over(hand.entry, [hand.asked])
+    parked = [(f"k{run}", str(run)) for run in (hand.oldest or ())[:room]]
+    published = {str(hand.wake.run)} if hand.published else set()
+    decided = decide(hand.entry, [hand.asked], parked, published, 0.0)
+    if world.without == 33 and decided.answers == (Answer.BUSY,):  # shares the other delivery's place
+        return Decided(hand.entry, False, (Answer.GRANTED,))
+    if world.without == 37 and decided.answers == (Answer.PARKED,) and hand.entry is not None and hand.entry.parked:
+        return Decided(hand.entry, False, decided.answers, decided.reserved)
+    return decided
+
+
+def _cas(world: World, hand: Hand) -> World:
+    decided = _decide(world, hand)
+    answer = decided.answers[0]
+    if answer is Answer.PARK:
+        return world.put(hand, hand._replace(at="publish"))
+    if decided.write:
+        if hand.stale:
+            return world.put(hand, hand._replace(at="read", oldest=None, entry=None, stale=False))
+        others = tuple(one if one is hand or one.at not in READ else one._replace(stale=True) for one in world.hands)
+        world = world._replace(entry=decided.entry, hands=others)
+    handed = tuple(int(run_id) for run_id in decided.reserved)
+    found = [next((one for one in world.parked if one[1] == run), (-1, run, 0)) for run in handed]
+    numbers, attempts = tuple(one[0] for one in found), tuple(one[2] for one in found)
+    handing = hand._replace(handed=handed, numbers=numbers, attempts=attempts, answer=answer)
+    return world.put(hand, _done_handing(handing))
+
+
+def _done_handing(hand: Hand) -> Hand:
+    at = "hand" if hand.handed else "answered"
+    clean = hand if hand.handed else hand._replace(entry=None, stale=False, oldest=None)
+    return clean._replace(at=at)
+
+
+def _answered(world: World, hand: Hand) -> World:
+    answer = hand.answer
+    plain = hand._replace(asked=None, answer=None, published=False)
+    if answer is Answer.BUSY:
+        return world.put(hand, plain._replace(at="nak"))
+    if answer is Answer.PARKED:
+        return world.put(hand, plain._replace(at="ack"))
+    unpark = answer is Answer.FROM_PARKED and not hand.wake.woken
+    return world.put(hand, plain._replace(at=hand.then, unpark=hand.unpark or unpark))
+
+
+def _claim(world: World, hand: Hand) -> World:
+    run, record = hand.wake.run, world.runs[hand.wake.run]
+    dead = record.phase == RUNNING and record.session not in world.sessions
+    if (record.phase == WAITING or dead) and record.attempt == hand.wake.attempt:
+        after = world.record(run, phase=RUNNING, attempt=record.attempt + 1, session=hand.session)
+        return after.put(hand, hand._replace(at="body"))
+    if record.phase == WAITING or dead:  # another attempt than the place is for
+        fresh = hand._replace(wake=hand.wake._replace(attempt=record.attempt))
+        return world.put(hand, _take(world, fresh))
+    if world.without == 34:
+        return world.put(hand, hand._replace(at="ack" if record.phase == DONE else "nak"))
+    held = Give(run_id=str(run), attempt=hand.wake.attempt + 1, session=hand.session)
+    return world.put(hand, _ask(hand, held, "ack" if record.phase == DONE else "nak"))
+
+
+def _outcome(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
+    run, record = hand.wake.run, world.runs[hand.wake.run]
+    mine = (record.phase, record.session, record.attempt) == (RUNNING, hand.session, hand.wake.attempt + 1)
+    after = world.record(run, phase=DONE) if mine else world
+    yield f"outcome of {run}", after.put(hand, hand._replace(at="release"))
+    if mine and world.retries:
+        again = world._replace(retries=world.retries - 1).record(run, phase=WAITING, session="")
+        yield f"retry of {run}", again.wake(Wake(run, record.attempt)).put(hand, hand._replace(at="release"))
+
+
+# -- the sweep, once nothing moves -----------------------------------------------------------------------------------
+
+
+def sweep(world: World) -> World:
+    """What supervisors put right, at a moment when no worker does anything."""
+    assert not world.hands
+    entry = world.entry
+    for permit in permits(entry):
+        record = world.runs[int(permit.run_id)]
+        wanted = record.phase == WAITING or (record.phase == RUNNING and record.session not in world.sessions)
+        if permit.session or not wanted:
+            asked = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
+            entry = (
+                decide(entry, [asked], [], (), 0.0).entry if entry and not entry.parked else _hand_over(entry, asked)
+            )
+        elif not any(wake.run == int(permit.run_id) for wake in world.wakes):
+            world = world.wake(Wake(int(permit.run_id), record.attempt, True))
+    if entry is not None and entry.parked and len(entry.permits) < entry.n:
+        inside = {permit.run_id for permit in entry.permits}
+        oldest = [run for _, run, _ in world.parked if str(run) not in inside][: entry.n - len(entry.permits)]
+        reserved = tuple(Permit(key=f"k{run}", run_id=str(run)) for run in oldest)
+        entry = replace(entry, permits=(*entry.permits, *reserved), parked=len(oldest) == entry.n - len(entry.permits))
+        world = world.wake(*(Wake(run, world.runs[run].attempt, True) for run in oldest))
+        world = world._replace(parked=tuple(one for one in world.parked if one[1] not in oldest))
+        entry = entry if entry.permits or entry.parked else None
+    elif entry is None or not entry.parked:
+        world = world.wake(*(Wake(run, world.runs[run].attempt) for _, run, _ in world.parked))._replace(parked=())
+    for run, record in enumerate(world.runs):
+        lost = record.phase == RUNNING and record.session not in world.sessions
+        stored = any(wake.run == run for wake in world.wakes) or any(of == run for _, of, _ in world.parked)
+        if (record.phase == WAITING or lost) and not stored:
+            world = world.wake(Wake(run, record.attempt))
+    return world._replace(entry=entry)
+
+
+def _hand_over(entry: Entry | None, asked: Give) -> Entry | None:
+    """The place is dropped; who gets it is seen to by the rest of the sweep."""
+    if entry is None:
+        return None
+    left = tuple(permit for permit in entry.permits if permit.run_id != asked.run_id)
+    return replace(entry, permits=left)
