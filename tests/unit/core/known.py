@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tenure.core import commands as c
 from tenure.core.marks import MAX_MARKS, Place, mark
+from tenure.core.permits import Bound
 from tenure.core.records import MAX_PREVIOUS
 from tests.unit.core.histories import (
     CANCEL,
@@ -66,6 +69,8 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
     "to count: cancelled": (submit(), CANCEL),
     "scheduled": (submit(due=NOW + 60),),
     "running": RUN,
+    "limited": (submit(limits=(Bound(n=1),)),),
+    "limited, running": (submit(limits=(Bound(n=1),)), replace(claim(), permit=1)),
     "running, one attempt": (submit(max_attempts=1), claim()),
     "running, perpetual, one attempt": (submit(max_attempts=1, every=60.0), claim()),
     "running with a timeout": (submit(timeout=5.0), claim()),

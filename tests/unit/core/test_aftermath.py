@@ -12,9 +12,11 @@ from tenure.core.aftermath import MAX_OWED_LETTERS, Outcome, derived_id
 from tenure.core.dead import MAX_HISTORY, DeadLetter, decode_letter, encode_letter, letter_of, replay_of
 from tenure.core.errors import NewerSchema
 from tenure.core.outcomes import Apply, Why
+from tenure.core.permits import Bound
 from tenure.core.records import (
     HOOKS_SCHEMA,
     PLAIN_SCHEMA,
+    SCHEDULE_SCHEMA,
     SCHEMA,
     Entry,
     Hook,
@@ -47,6 +49,7 @@ from tests.unit.core.histories import (
     submit,
     succeed,
     supersede,
+    task,
 )
 
 HOOKS = Hooks(
@@ -302,6 +305,8 @@ def test_a_record_says_the_schema_that_what_it_holds_needs() -> None:
     assert play(submit(cron="0 4 * * *")).found.schema == SCHEDULE_SCHEMA
     assert play(submit(limits=(Bound(n=1),))).found.schema == SCHEMA
     limited = Hooks(success=(Hook(task=task(limits=(Bound(n=1),))),))
-    assert play(submit(hooks=limited)).found.schema == SCHEMA, "an older process would pass the hook on without its limits"
+    assert play(submit(hooks=limited)).found.schema == SCHEMA, (
+        "an older process would pass the hook on without its limits"
+    )
     later = replace(spawned(), task=Task(actor="x", policy=Policy(cron="0 4 * * *")))
-    assert play(submit(), claim(), succeed(S1, outbox=(later,))).found.schema == SCHEMA
+    assert play(submit(), claim(), succeed(S1, outbox=(later,))).found.schema == SCHEDULE_SCHEMA

@@ -137,6 +137,11 @@ def claims() -> Iterator[Row]:
     for phase in PHASES:
         yield Row(phase, claim(run="r0"), Why.SUPERSEDED)
     yield Row("waiting", claim(), R)
+    yield Row("limited", claim(), Why.LIMITED)
+    yield Row("limited", replace(claim(), permit=1), R)
+    yield Row("limited", replace(claim(), permit=2), Why.LIMITED)
+    yield Row("limited, running", replace(claim("s2", closed="s1"), permit=1), Why.LIMITED)
+    yield Row("limited, running", replace(claim("s2", closed="s1"), permit=2), R)
     yield Row("scheduled", claim(), Why.NOT_DUE)
     yield Row("replaced, stop", claim("s2", "r2"), Why.BUSY)
     yield Row("replaced, stop", claim("s2", "r2", closed="s1"), R)

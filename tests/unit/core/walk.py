@@ -15,6 +15,7 @@ from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
 from tenure.core.marks import Place, mark
 from tenure.core.outcomes import Apply, Decision, Did, Refused, Signal, Wake, Why, effects_of
+from tenure.core.permits import Bound
 from tenure.core.records import (
     TERMINAL,
     Death,
@@ -126,6 +127,7 @@ class Walk:
 
     def a_task(self) -> Task:
         policy = Policy(
+            limits=self.pick(((), (), (), (Bound(n=1),))),
             overlap=self.pick(("stop", "wait", "parallel")),
             max_attempts=self.pick((1, 2, 3)),
             timeout=self.pick((None, 4.0)),
@@ -270,8 +272,13 @@ class Walk:
                 closed=frozenset(self.ghost.closed),
                 drained=frozenset(self.ghost.drained),
                 own_lost=self.pick(missed[-2:]) if missed else None,
+                permit=self.pick((0, self.next_attempt())),
             )
         )
+
+    def next_attempt(self) -> int:
+        """The one for which a claim needs places under limits."""
+        return self.at.record.attempt + 1 if self.at.record is not None else 1
 
     def a_body_reports(self) -> None:
         """Any body ever started, however often and however late."""
@@ -354,7 +361,8 @@ class Walk:
         closed = frozenset(self.ghost.closed)
         for _ in range(2):
             self.at = At(self.at.record, max(self.at.now, self.at.found.due) + 10.0)
-            self.put(c.Claim(session="s9", run_id=run, next_run_id=self.new("r"), closed=closed))
+            permit = self.next_attempt()
+            self.put(c.Claim(session="s9", run_id=run, next_run_id=self.new("r"), closed=closed, permit=permit))
             if self.at.found.run_id == run and self.at.found.holder is not None:
                 self.put(c.Succeed(holder=self.at.found.holder, next_run_id=self.new("r")))
         assert self.ghost.outcomes[run].run_id == run
