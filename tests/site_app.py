@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure import App, Config, Context, Retry
+from tenure import App, Config, Context, Limit, Retry
 from tenure.clock import SystemClock
 from tests.support import FAST
 
@@ -33,6 +33,7 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     _add_patient(app, site)
     _add_quick(app, site)
     _add_blocking(app, site)
+    _add_limited(app, site)
     return app
 
 
@@ -168,6 +169,15 @@ def _add_blocking(app: App, site: _Folder) -> None:
         site.note(ctx, "started")
         if ctx.attempt == 1:
             time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
+        site.note(ctx, "ended")
+        return f"attempt {ctx.attempt}"
+
+
+def _add_limited(app: App, site: _Folder) -> None:
+    @app.actor(limits=[Limit(2)], retry=Retry(max_attempts=3, initial=0.05), grace=2.0)
+    async def limited(ctx: Context) -> str:
+        site.note(ctx, "started")
+        await site.gate(ctx)
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
 

@@ -27,21 +27,31 @@ _FORGET_SECONDS = 1.0
 _FADE = 0.8
 
 
+Park = Callable[[], Awaitable[int]]
+"""Stores the message of a run; the sequence of what it has stored, or 0."""
+
+
 class _Request:
     """One thing asked, who waits for its answer, and how its run's message is stored."""
 
-    __slots__ = ("answer", "asked", "held_at", "park", "patience")
+    __slots__ = ("answer", "asked", "held_at", "park", "patience", "stored")
 
-    def __init__(self, asked: Asked, patience: Patience, park: Callable[[], Awaitable[None]] | None) -> None:
+    def __init__(self, asked: Asked, patience: Patience, park: Park | None) -> None:
         self.asked = asked
         self.patience = patience
         self.park = park
         self.held_at: float | None = None
+        self.stored = 0
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
     def run_id(self) -> str:
         return self.asked.run_id if isinstance(self.asked, Take) else ""
+
+    async def store(self) -> None:
+        """Store the run's message."""
+        if self.park is not None:
+            self.stored = await self.park() or self.stored
 
 
 class _Gate:
@@ -99,9 +109,12 @@ class Gates:
         self._gates: dict[str, _Gate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def take(
-        self, name: str, take: Take, park: Callable[[], Awaitable[None]], patience: Patience, *, reserved: bool = False
-    ) -> Answer:
+    @property
+    def known(self) -> int:
+        """How many limits it remembers something of."""
+        return len(self._gates)
+
+    async def take(self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False) -> Answer:
         """Ask for a place. ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
 
         Granted (``FROM_PARKED``: call ``unpark`` before it is given back), parked, or busy. Raises Unavailable or
@@ -200,7 +213,12 @@ class Gates:
                 request.answer.set_result(answer)
         # Also those of a write whose answer was lost: they are reserved, and nobody else will wake them soon.
         reserved = {permit.run_id for permit in _permits(found) if not permit.session}
-        await _all(*(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved))
+        # Who stored a message and then found room, or another delivery of its run inside, is not parked [34].
+        inside = [one for one, answer in zip(batch, decided.answers, strict=True) if answer is not Answer.PARKED]
+        await _all(
+            *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
+            *(self._parking.drop(one.stored, patience) for one in inside if one.stored),
+        )
         for request in batch:
             if not request.answer.done():
                 request.answer.set_result(Answer.DONE)
@@ -241,7 +259,7 @@ class Gates:
                 decided = decide(found.entry, [r.asked for r in batch], parked, published, self._clock.now())
                 late = []
         if late:
-            await _all(*(request.park() for request in late if request.park is not None))
+            await _all(*(request.store() for request in late))
             published |= {request.run_id for request in late}
             decided = decide(found.entry, asked, parked, published, self._clock.now())
         reserved = set(decided.reserved)

@@ -201,11 +201,17 @@ def no_hooks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(generations, "owing", lambda record, _last: record)
 
 
+def started(result: Decision | Refused) -> Decision:
+    """No run here has limits, so nothing refuses its start."""
+    assert isinstance(result, Decision)
+    return result
+
+
 def counts_stay(patch: pytest.MonkeyPatch) -> None:
     strict = claims.start
 
     def weaker(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
-        result = strict(record, command, now, did, failures)
+        result = started(strict(record, command, now, did, failures))
         kept = replace(result.record, uncounted=record.uncounted) if result.record is not None else None
         return Decision(result.did, kept, result.effects, result.counts)
 
@@ -224,7 +230,7 @@ def the_attempt_is_not_counted(patch: pytest.MonkeyPatch) -> None:
 
     def weaker(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Decision:
         again = replace(record, attempt=record.attempt - 1) if record.phase is Phase.RUNNING else record
-        return strict(again, command, now, did, failures)
+        return started(strict(again, command, now, did, failures))
 
     patch.setattr(claims, "start", weaker)
 

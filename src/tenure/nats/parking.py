@@ -52,12 +52,16 @@ class Parking:
         self._names = names
         self._work = work
 
-    async def park(self, limit: str, record: Record, data: bytes, revision: int, patience: Patience) -> None:
-        """Store the message of a run, unless it has one there: then it keeps that place. Raises Unavailable."""
+    async def park(self, limit: str, record: Record, data: bytes, revision: int, patience: Patience) -> int:
+        """Store the message of a run, unless it has one there: then it keeps that place. Raises Unavailable.
+
+        Returns the sequence of what was stored, 0 if it was there already.
+        """
         subject = self._names.park(limit, record.key, record.run_id)
-        if await self._get({"last_by_subj": subject}, patience) is None:
-            headers = {_LANE: f"{record.task.queue}.{record.task.priority}"}
-            await self._put(subject, self._work.payload(record, data, revision, parked=True), headers, patience)
+        if await self._get({"last_by_subj": subject}, patience) is not None:
+            return 0
+        headers = {_LANE: f"{record.task.queue}.{record.task.priority}"}
+        return await self._put(subject, self._work.payload(record, data, revision, parked=True), headers, patience)
 
     async def oldest(self, limit: str, most: int, skip: Collection[str], patience: Patience) -> list[Parked]:
         """The oldest parked runs under a limit, up to ``most``; none whose run id is in ``skip``. Raises Unavailable."""
@@ -80,11 +84,14 @@ class Parking:
         """
         queue, _, priority = parked.lane.partition(".")
         subject = self._names.work(queue, priority, parked.key, parked.run_id)
-        removal = {"seq": parked.seq, "no_erase": True}  # by sequence: should it park anew meanwhile, that is another
         await asyncio.gather(
             self._put(subject, parked.payload, None, patience),
-            self._api("STREAM.MSG.DELETE", removal, _GONE, patience),
+            self.drop(parked.seq, patience),  # by sequence: should it park anew meanwhile, that is another
         )
+
+    async def drop(self, seq: int, patience: Patience) -> None:
+        """Remove this very message, if it is still there. Raises Unavailable."""
+        await self._api("STREAM.MSG.DELETE", {"seq": seq, "no_erase": True}, _GONE, patience)
 
     async def remove(self, limit: str, key: str, run_id: str, patience: Patience) -> None:
         """Remove whatever a run has parked under a limit. Raises Unavailable."""
@@ -107,8 +114,8 @@ class Parking:
         except ValueError:
             return None
 
-    async def _put(self, subject: str, payload: bytes, headers: dict[str, str] | None, patience: Patience) -> None:
-        """Repeated until the server has it; a second copy is harmless."""
+    async def _put(self, subject: str, payload: bytes, headers: dict[str, str] | None, patience: Patience) -> int:
+        """Repeated until the server has it; a second copy is harmless. Returns its sequence."""
         while True:
             try:
                 ack = await self._conn.put(subject, payload, headers)
@@ -116,7 +123,7 @@ class Parking:
                 why: object = error
             else:
                 if ack.error is None:
-                    return
+                    return ack.seq
                 why = ack.error.description
             if not await patience.pause():
                 msg = f"cannot store {subject}: {why}"

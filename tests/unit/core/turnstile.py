@@ -7,7 +7,7 @@ body, outcome, release. A world is a value, so all orders can be explored. ``wit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,6 +47,7 @@ class Hand(NamedTuple):
     """The entry was written since it was read: a CAS will be refused."""
     oldest: tuple[int, ...] | None = None
     published: bool = False
+    stored: int = -1
     handed: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     attempts: tuple[int, ...] = ()
@@ -85,7 +86,7 @@ class World(NamedTuple):
     def wake(self, *wakes: Wake) -> World:
         return self._replace(wakes=tuple(sorted((*self.wakes, *wakes))))
 
-    def record(self, run: int, **changes: object) -> World:
+    def record(self, run: int, **changes: Any) -> World:
         runs = list(self.runs)
         runs[run] = runs[run]._replace(**changes)
         return self._replace(runs=tuple(runs))
@@ -105,7 +106,7 @@ def permits(entry: Entry | None) -> tuple[Permit, ...]:
     return () if entry is None else entry.permits
 
 
-def start(n: int, runs: int, workers: int = 2, **faults: int) -> World:
+def start(n: int, runs: int, workers: int = 2, **faults: Any) -> World:
     sessions = tuple(f"s{number}" for number in range(1, workers + 1))
     return World(n, (Run(),) * runs, tuple(Wake(run, 0) for run in range(runs)), sessions=sessions, **faults)
 
@@ -154,8 +155,8 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
                 oldest = tuple(dict.fromkeys(run for _, run, _ in world.parked))
                 yield f"{name} (searches)", world.put(hand, hand._replace(oldest=oldest))
                 return
-            after = "cas" if world.without == 36 else "search"
-            yield name, world.put(hand, hand._replace(at=after, entry=world.entry, stale=False))
+            following = "cas" if world.without == 36 else "search"
+            yield name, world.put(hand, hand._replace(at=following, entry=world.entry, stale=False))
         case "search":
             yield name, world.put(hand, hand._replace(at="cas", oldest=_oldest(world, hand.entry)))
         case "cas":
@@ -165,7 +166,7 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
             mine = (world.sequence, hand.wake.run, hand.wake.attempt)
             parked = world.parked if there else (*world.parked, mine)
             after = world._replace(parked=parked, sequence=world.sequence + 1)
-            yield name, after.put(hand, hand._replace(at="cas", published=True))
+            yield name, after.put(hand, hand._replace(at="cas", published=True, stored=-1 if there else world.sequence))
         case "hand":
             run = hand.handed[0]
             after = world._replace(parked=tuple(one for one in world.parked if one[0] != hand.numbers[0]))
@@ -198,7 +199,9 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
 
 
 def _ask(hand: Hand, asked: Asked, then: str) -> Hand:
-    return hand._replace(at="read", asked=asked, then=then, oldest=None, published=False, handed=(), answer=None)
+    return hand._replace(
+        at="read", asked=asked, then=then, oldest=None, published=False, stored=-1, handed=(), answer=None
+    )
 
 
 def _take(world: World, hand: Hand) -> Hand:
@@ -252,6 +255,9 @@ def _done_handing(hand: Hand) -> Hand:
 def _answered(world: World, hand: Hand) -> World:
     answer = hand.answer
     plain = hand._replace(asked=None, answer=None, published=False)
+    if answer is not Answer.PARKED and world.without != 34:
+        world = world._replace(parked=tuple(one for one in world.parked if one[0] != hand.stored))
+    plain = plain._replace(stored=-1)
     if answer is Answer.BUSY:
         return world.put(hand, plain._replace(at="nak"))
     if answer is Answer.PARKED:
@@ -271,6 +277,7 @@ def _claim(world: World, hand: Hand) -> World:
         return world.put(hand, _take(world, fresh))
     if world.without == 34:
         return world.put(hand, hand._replace(at="ack" if record.phase == DONE else "nak"))
+    world = world.unpark(run) if hand.unpark else world
     held = Give(run_id=str(run), attempt=hand.wake.attempt + 1, session=hand.session)
     return world.put(hand, _ask(hand, held, "ack" if record.phase == DONE else "nak"))
 

@@ -1,0 +1,402 @@
+"""Limits on a real server: how many bodies run at any instant, and that none waits without a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client, Context, Limit, Retry, RunFailed, Snooze
+from tenure.core.permits import Bound, Entry, Permit, name_of
+from tenure.core.records import Phase, encode
+from tests.conftest import Supervisors, Workers
+from tests.support import FAST, wait_until, wake
+
+
+@dataclass
+class Seen:
+    """How many bodies there are, by the value that they are limited by."""
+
+    now: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
+    most: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
+    order: list[str] = field(default_factory=list)
+
+    async def body(self, value: Any, seconds: float, key: str = "") -> None:
+        self.order.append(key)
+        self.now[value] += 1
+        self.most[value] = max(self.most[value], self.now[value])
+        try:
+            await asyncio.sleep(seconds)  # body: takes its time
+        finally:
+            self.now[value] -= 1
+
+
+async def nothing_left(client: Client) -> None:
+    """No entry and no parked message: an idle limit costs nothing."""
+    patience = client.stores.runs.patience()
+
+    async def idle() -> bool:
+        names = await client.stores.limits.names(patience)
+        entries = [(await client.stores.limits.read(name, patience)).entry for name in names]
+        return not any(entries) and not (await client.stores.work.stored(patience)).parked
+
+    await wait_until(idle, description="nothing is left of the limits")
+
+
+async def parked(claims: dict[tuple[str, str], int], number: int) -> None:
+    await wait_until(lambda: claims["capped", "parked"] == number, description=f"{number} have parked")
+
+
+@pytest.mark.parametrize(("n", "tasks", "workers_"), [(1, 10, 3), (2, 20, 2), (5, 40, 3)])
+async def test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less(
+    app: App, client: Client, workers: Workers, n: int, tasks: int, workers_: int
+) -> None:
+    """taskito#104. Bodies of 0.1 s on several workers: n at once at most, and all done in little more than the ideal time."""
+    seen = Seen()
+
+    @app.actor(limits=[Limit(n)])
+    async def capped(ctx: Context) -> None:
+        await seen.body("", 0.1, ctx.key)
+
+    async with AsyncExitStack() as stack:
+        for _ in range(workers_):
+            await stack.enter_async_context(workers.run(app))
+        started = time.perf_counter()
+        runs = [await client.submit(capped.call(), key=f"k{i}") for i in range(tasks)]
+        for run in runs:
+            await run.result(30)
+        took = time.perf_counter() - started
+        await nothing_left(client)
+    print(f"n={n}: {tasks} x 0.1 s on {workers_} workers took {took:.3f} s, ideal {tasks / n * 0.1:.1f}")
+    assert seen.most[""] == n
+    assert len(seen.order) == tasks
+    assert took < 2 * tasks / n * 0.1
+
+
+async def test_runs_get_their_places_in_the_order_in_which_they_parked(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """N = 1: one body runs, five runs park one after the other, and start in that order."""
+    seen = Seen()
+    gate = asyncio.Event()
+
+    @app.actor(limits=[Limit(1)])
+    async def capped(ctx: Context) -> None:
+        if ctx.key == "first":
+            await gate.wait()
+        await seen.body("", 0.0, ctx.key)
+
+    async with workers.run(app) as running:
+        claims = running.worker.metrics.claims
+        runs = [await client.submit(capped.call(), key="first")]
+        await wait_until(lambda: claims["capped", "won"] == 1, description="the first one runs")
+        for i in range(5):
+            runs.append(await client.submit(capped.call(), key=f"k{i}"))
+            await parked(claims, i + 1)
+        assert not len(running.worker.table) - 1, "who is parked keeps no slot"
+        gate.set()
+        for run in runs:
+            await run.result(10)
+    assert seen.order == ["first", "k0", "k1", "k2", "k3", "k4"]
+
+
+async def test_a_limit_per_argument_counts_each_value_by_itself(app: App, client: Client, workers: Workers) -> None:
+    """Values that only JSON, a digest or a subject could mix up are told apart; equal ones are one."""
+    seen = Seen()
+    values: list[Any] = [
+        "a",
+        "A",
+        "a.b",
+        "*",
+        ">",
+        "ü \n",
+        "1",
+        1,
+        1.0,
+        None,
+        [1, "x"],
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        "",
+    ]
+
+    @app.actor(limits=[Limit(1, per="value")])
+    async def capped(ctx: Context, value: Any, number: int) -> None:
+        await seen.body(repr(sorted(value.items()) if isinstance(value, dict) else value), 0.05)
+
+    async with workers.run(app, concurrency=100):
+        runs = [await client.submit(capped.call(value, i)) for value in values for i in range(3)]
+        for run in runs:
+            await run.result(20)
+        await nothing_left(client)
+    assert set(seen.most.values()) == {1}
+    assert len(seen.most) == 13
+
+
+async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, client: Client, workers: Workers) -> None:
+    """At most two for each customer, three in all; whoever lacks one of them keeps none."""
+    seen = Seen()
+
+    @app.actor(limits=[Limit(2, per="customer"), Limit(3)])
+    async def capped(customer: str, number: int) -> None:
+        seen.now["all"] += 1
+        seen.most["all"] = max(seen.most["all"], seen.now["all"])
+        await seen.body(customer, 0.03)
+        seen.now["all"] -= 1
+
+    async with workers.run(app), workers.run(app):
+        calls = [capped.call(customer, i) for i in range(8) for customer in ("a", "b", "c")]
+        runs = [await client.submit(call) for call in calls]
+        for run in runs:
+            await run.result(30)
+        await nothing_left(client)
+    assert seen.most.pop("all") == 3
+    assert max(seen.most.values()) == 2
+
+
+async def test_thousands_of_values_leave_nothing_behind(app: App, client: Client, workers: Workers) -> None:
+    """Two thousand values, each used once."""
+
+    @app.actor(limits=[Limit(1, per="value")])
+    async def capped(value: int) -> None: ...
+
+    async with workers.run(app, concurrency=100) as running:
+        runs = await client.submit_many([(capped.call(i), f"k{i}") for i in range(2_000)])
+        await asyncio.gather(*(run.result(60) for run in runs))  # type: ignore[union-attr]  # none was refused
+        await nothing_left(client)
+        assert not running.worker.stores.gates.known
+
+
+async def test_a_failed_attempt_gives_its_place_to_others_until_its_retry(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """N = 1: one run waits for its retry for 0.5 s, or snoozes; meanwhile the other one runs."""
+    order: list[str] = []
+
+    @app.actor(limits=[Limit(1)], retry=Retry(max_attempts=2, initial=0.5, jitter=0.0))
+    async def capped(ctx: Context, how: str) -> None:
+        order.append(f"{ctx.key} {ctx.attempt}")
+        if ctx.attempt == 1 and how == "fails":
+            raise ValueError
+        if ctx.attempt == 1 and how == "snoozes":
+            raise Snooze(0.5)
+
+    async with workers.run(app):
+        for how in ("fails", "snoozes"):
+            order.clear()
+            runs = [await client.submit(capped.call(what), key=what) for what in (how, "other")]
+            for run in runs:
+                await run.result(10)
+            assert order == [f"{how} 1", "other 1", f"{how} 2"]
+        await nothing_left(client)
+
+
+async def test_a_cancelled_or_replaced_run_that_is_parked_keeps_nobody_waiting(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """N = 1: of four parked runs one is cancelled, one replaced, one purged; the rest, and the new one, run."""
+    gate = asyncio.Event()
+    ran: list[str] = []
+
+    @app.actor(limits=[Limit(1)])
+    async def capped(ctx: Context, number: int) -> None:
+        ran.append(f"{ctx.key} {number}")
+        await gate.wait()
+
+    async with workers.run(app) as running:
+        claims = running.worker.metrics.claims
+        runs = [await client.submit(capped.call(0), key=f"k{i}") for i in range(5)]
+        await wait_until(lambda: claims["capped", "parked"] == 4, description="four are parked")
+        first = ran[0].split()[0]
+        a, b, c, d = (run for run in runs if run.key != first)
+        assert (await client.cancel(a.key)).outcome == "cancelled"
+        newer = await client.replace(capped.call(1), key=b.key)
+        await client.cancel(c.key)
+        await client.purge(c.key)
+        gate.set()
+        await asyncio.gather(newer.result(10), d.result(10))
+        await nothing_left(client)
+    assert sorted(ran) == sorted([f"{first} 0", f"{b.key} 1", f"{d.key} 0"])
+
+
+async def test_a_replaced_body_keeps_its_place_until_it_has_ended(app: App, client: Client, workers: Workers) -> None:
+    """N = 1, overlap parallel: the newer generation waits for the older body all the same, for the limit's sake."""
+    seen = Seen()
+
+    @app.actor(limits=[Limit(1)], grace=5.0)
+    async def capped(ctx: Context) -> None:
+        await seen.body("", 0.3, f"{ctx.generation}")
+
+    async with workers.run(app), workers.run(app):
+        await client.submit(capped.call(), key="k")
+        await wait_until(lambda: seen.order, description="the first one runs")
+        newer = await client.replace(capped.call(), key="k", overlap="parallel")
+        await newer.result(10)
+        await nothing_left(client)
+    assert (seen.order, seen.most[""]) == (["1", "2"], 1)
+
+
+async def test_n_can_be_changed_while_runs_wait(namespace: str, nats_server: str, workers: Workers) -> None:
+    """The code of the worker that was started last counts: 1, then 3, then 2, whatever the runs were submitted with."""
+    seen = Seen()
+
+    def code(n: int) -> tuple[App, Any]:
+        app = App(namespace, config=FAST)
+
+        @app.actor(limits=[Limit(n)])
+        async def capped(ctx: Context) -> None:
+            await seen.body("", 0.05, ctx.key)
+
+        return app, capped
+
+    app, capped = code(1)
+    async with app.connect(nats_server) as client, workers.run(app):
+        runs = [await client.submit(capped.call(), key=f"k{i}") for i in range(80)]
+        await wait_until(lambda: len(seen.order) >= 5, description="some have run")
+        assert seen.most[""] == 1
+        async with workers.run(code(3)[0]):
+            await wait_until(lambda: seen.most[""] == 3, description="three run at once")
+            async with workers.run(code(2)[0]) as newest:
+                claims = newest.worker.metrics.claims
+                await wait_until(lambda: claims["capped", "won"], description="the newest worker has asked")
+                number = len(seen.order)
+                await wait_until(lambda: len(seen.order) > number + 3, description="who was inside has left")
+                number = len(seen.order)
+                seen.most.clear()
+                await wait_until(lambda: len(seen.order) > number + 8, description="more have run")
+                assert seen.most[""] <= 2
+                for run in runs:
+                    await run.result(20)
+        await nothing_left(client)
+
+
+async def test_a_limited_run_whose_arguments_are_gone_fails_and_holds_nothing(
+    namespace: str, nats_server: str, workers: Workers
+) -> None:
+    """Its blob was deleted: nobody can say which limit it falls under, and it must end all the same."""
+    app = App(namespace, config=replace(FAST, inline_limit_bytes=1_024, wake_limit_bytes=2_048))
+
+    @app.actor(limits=[Limit(1, per="text")], retry=None)
+    async def capped(text: str) -> int:
+        return len(text)
+
+    async with app.connect(nats_server) as client:
+        run = await client.submit(capped.call("x" * 5_000), key="k")
+        record = (await client.stores.runs.read("k")).record
+        assert record is not None
+        assert record.task.blob is not None
+        await client.stores.conn.api(f"STREAM.PURGE.{client.stores.names.blobs_stream}", {})
+        async with workers.run(app):
+            with pytest.raises(RunFailed):
+                await run.result(10)
+            await nothing_left(client)
+
+
+async def test_many_copies_of_a_wake_up_neither_share_nor_lose_a_place(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """[33] n = 2, two workers, three copies of each wake-up."""
+    seen = Seen()
+
+    @app.actor(limits=[Limit(2)])
+    async def capped(ctx: Context) -> None:
+        await seen.body("", 0.05, ctx.key)
+
+    runs = [await client.submit(capped.call(), key=f"k{i}") for i in range(12)]
+    for _ in range(2):
+        for run in runs:
+            await wake(client, run.key)
+    async with workers.run(app), workers.run(app):
+        for run in runs:
+            await run.result(20)
+        await nothing_left(client)
+    assert seen.most[""] == 2
+    assert sorted(seen.order) == sorted(run.key for run in runs)
+
+
+async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """[38] A run is parked for longer than a sweep waits for what was written lately: it is not woken again and again."""
+    gate = asyncio.Event()
+    app = App(namespace, config=replace(FAST, sweep_seconds=0.3))
+
+    @app.actor(limits=[Limit(1)])
+    async def capped() -> None:
+        await gate.wait()
+
+    async with workers.run(app) as running, supervisors.run(app) as supervisor:
+        runs = [await client.submit(capped.call()) for _ in range(3)]
+        claims = running.worker.metrics.claims
+        await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
+        swept = supervisor.metrics.swept_records
+        await wait_until(lambda: supervisor.metrics.swept_records > swept + 36, description="a dozen sweeps")
+        assert claims["capped", "parked"] == 2
+        assert not supervisor.metrics.repairs["wakeup"]
+        gate.set()
+        for run in runs:
+            await run.result(10)
+
+
+async def test_what_crashes_leave_is_put_right_without_new_traffic(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Every gap by hand.
+
+    A dead session's place; a reserved place with no wake-up, and one for a run that is over; a place whose attempt is over
+    under a session that lives; a parked message with no flag, and one of a run that is over.
+    """
+
+    @app.actor(limits=[Limit(1, per="case")])
+    async def capped(case: str) -> str:
+        return case
+
+    stores, patience = client.stores, client.stores.runs.patience()
+    over = await client.submit(capped.call("over"), key="over")
+    async with workers.run(app) as running:
+        await over.result(10)
+        session = running.worker.lease.id
+        waiting = {}
+        for case in ("dead", "reserved", "stale", "leaked", "flagless"):
+            run = await client.submit(capped.call(case), key=case, delay=3600)
+            found = await stores.runs.read(case)
+            assert found.record is not None
+            record = replace(found.record, due=0.0)
+            name = _name(case)
+            places = {
+                "dead": (Permit(key="x", run_id="x", attempt=1, session="gone"),),
+                "reserved": (Permit(key=case, run_id=run.run_id),),
+                "stale": (Permit(key="over", run_id=over.run_id),),
+                "leaked": (Permit(key="over", run_id=over.run_id, attempt=1, session=session),),
+                "flagless": (),
+            }[case]
+            if places:
+                await stores.limits.write(name, Entry(n=1, permits=places, parked=case != "reserved"), 0, patience)
+            waiting[case] = (run, record, name)
+        for case, (_, record, name) in waiting.items():
+            found = await stores.runs.read(case)
+            await stores.runs._store(case, record, encode(record), found.revision, patience)
+            found = await stores.runs.read(case)
+            if case != "reserved":
+                await stores.parking.park(name, record, encode(record), found.revision, patience)
+        overs = (await stores.runs.read("over")).record
+        assert overs is not None
+        assert overs.phase is Phase.SUCCEEDED
+        await stores.parking.park("capped=none", overs, b"", 1, patience)
+        async with supervisors.run(app) as supervisor:
+            for case, (run, _, _) in waiting.items():
+                assert await run.result(20) == case
+            await nothing_left(client)
+            repairs = supervisor.metrics.repairs
+    assert repairs["place"] >= 3
+    assert repairs["reserved"] >= 1
+
+
+def _name(case: str) -> str:
+    return name_of("capped", Bound(n=1, per="case"), b'{"case":"%s"}' % case.encode())
