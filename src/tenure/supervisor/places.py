@@ -8,7 +8,9 @@ over, or one whose flag was never set. Owns nothing: each place is given back, a
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
+from typing import TypeVar
 
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
@@ -16,7 +18,7 @@ from tenure.core.outcomes import Refused, Why
 from tenure.core.permits import Entry, Give, Permit
 from tenure.core.records import Phase, Record, State, encode
 from tenure.core.subjects import decode_key
-from tenure.core.sweeps import is_over
+from tenure.core.sweeps import is_over, wake_again_after
 from tenure.core.transitions import transition
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
@@ -25,6 +27,8 @@ from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.telemetry import get_logger
 
+K = TypeVar("K")
+V = TypeVar("V")
 _log = get_logger("tenure.supervisor")
 _SETTLE_SECONDS = 2.0
 """What was given so lately is still in the hands of whoever got it."""
@@ -72,6 +76,7 @@ class Places:
         self._metrics = metrics
         self._flagless: set[tuple[str, str]] = set()
         self._looked: dict[tuple[str, str, int], float] = {}
+        self._woken: dict[str, tuple[int, float]] = {}
 
     async def look(self, is_mine: Callable[[str], bool], parked: ParkedRuns | None = None) -> None:
         """Look at every entry, and at what is ``parked`` (None: only at entries). Raises Unavailable."""
@@ -145,7 +150,7 @@ class Places:
         if permit.session:
             if is_over(permit, found.record):
                 return True
-            self._remember(which)
+            _keep_newest(self._looked, which, stores.clock.steady() + _AGAIN_SECONDS)
             return False
         record = found.record
         if record is None or not await self._could_start(record, permit.run_id):
@@ -162,11 +167,19 @@ class Places:
         return isinstance(result, Refused) and result.why is Why.LIMITED
 
     async def _wake_reserved(self, name: str, found: Found, record: Record, patience: Patience) -> None:
-        """Its wake-up was not stored, or was taken for another one's copy."""
+        """Its wake-up was not stored; or it was given to a process that is frozen, whose pulls were still at the server [31].
+
+        So there is one more now and then, whatever is stored, until that one would be delivered again anyway.
+        """
         stores = self._stores
-        if not await stores.work.is_awake(record, patience):
-            await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
-            self._repaired("reserved", name, record.key, record.run_id)
+        now = stores.clock.steady()
+        times, again_at = self._woken.get(record.run_id, (0, now))
+        if now < again_at and await stores.work.is_awake(record, patience):
+            return
+        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        pause = wake_again_after(times + 1, stores.config.ack_wait_seconds)
+        _keep_newest(self._woken, record.run_id, (times + 1, math.inf if pause is None else now + pause))
+        self._repaired("reserved", name, record.key, record.run_id)
 
     async def _wake(self, name: str, runs: set[str], patience: Patience) -> None:
         """Who was parked without a flag asks again."""
@@ -184,15 +197,16 @@ class Places:
     def _patience(self) -> Patience:
         return Patience(self._stores.clock, self._stores.config.patience_seconds)
 
-    def _remember(self, which: tuple[str, str, int]) -> None:
-        self._looked.pop(which, None)
-        self._looked[which] = self._stores.clock.steady() + _AGAIN_SECONDS
-        if len(self._looked) > _MOST_REMEMBERED:
-            del self._looked[next(iter(self._looked))]
-
     def _repaired(self, kind: str, limit: str, key: str, run_id: str) -> None:
         self._metrics.repairs[kind] += 1
         _log.info("limit.repaired", kind=kind, limit=limit, key=key, run_id=run_id)
+
+
+def _keep_newest(memory: dict[K, V], key: K, value: V) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    if len(memory) > _MOST_REMEMBERED:
+        del memory[next(iter(memory))]
 
 
 def _give(permit: Permit) -> Give:
