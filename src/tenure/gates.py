@@ -114,6 +114,11 @@ class Gates:
         """How many limits it remembers something of."""
         return len(self._gates)
 
+    @property
+    def holding(self) -> int:
+        """How many runs wait here for a place that is about to be given back."""
+        return sum(len(gate.held) for gate in self._gates.values())
+
     async def take(self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False) -> Answer:
         """Ask for a place. ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
 

@@ -321,7 +321,11 @@ async def test_many_copies_of_a_wake_up_neither_share_nor_lose_a_place(
 
 
 async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
-    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+    namespace: str,
+    client: Client,
+    workers: Workers,
+    supervisors: Supervisors,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """[38] A run is parked for longer than a sweep waits for what was written lately: it is not woken again and again."""
     gate = asyncio.Event()
@@ -336,7 +340,7 @@ async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
         claims = running.worker.metrics.claims
         await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
         sweeps: list[int] = []
-        supervisor.metrics.swept = lambda records, seconds: sweeps.append(records)  # type: ignore[method-assign]  # counted here
+        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, _: sweeps.append(records))
         await wait_until(lambda: len(sweeps) >= 12, description="a dozen sweeps")
         assert claims["capped", "parked"] == 2
         assert not supervisor.metrics.repairs["wakeup"]

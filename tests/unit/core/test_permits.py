@@ -1,0 +1,195 @@
+"""What is decided on a limit's entry; in brackets the interleavings that broke an earlier text of the protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenure.core.permits import (
+    Answer,
+    Asked,
+    Bound,
+    Decided,
+    Entry,
+    Give,
+    Look,
+    Permit,
+    Take,
+    decide,
+    decode_entry,
+    encode_entry,
+    name_of,
+    room_to_hand_over,
+)
+from tests.unit.core.histories import NOW
+
+GRANTED, PARK, PARKED, BUSY = Answer.GRANTED, Answer.PARK, Answer.PARKED, Answer.BUSY
+
+
+def take(run: str, session: str = "s1", *, attempt: int = 1, n: int = 1, deployed: float = 0.0) -> Take:
+    return Take(key=f"k-{run}", run_id=run, attempt=attempt, session=session, n=n, deployed=deployed)
+
+
+def held(run: str, session: str = "s1", attempt: int = 1) -> Permit:
+    return Permit(key=f"k-{run}", run_id=run, attempt=attempt, session=session, at=NOW)
+
+
+def reserved(run: str) -> Permit:
+    return Permit(key=f"k-{run}", run_id=run, at=NOW)
+
+
+def give(permit: Permit) -> Give:
+    return Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
+
+
+def entry(*permits: Permit, n: int = 1, parked: bool = False, deployed: float = 0.0) -> Entry:
+    return Entry(n=n, permits=permits, parked=parked, deployed=deployed)
+
+
+def ask(found: Entry | None, *asked: Asked, parked: str = "", published: str = "") -> Decided:
+    """``parked``: all that are parked, oldest first. Who calls sees to what ``decide`` is told of them [35]."""
+    inside = {permit.run_id for permit in found.permits} if found is not None else set()
+    eligible = [(f"k-{run}", run) for run in parked.split() if run not in inside]
+    return decide(found, asked, eligible[: room_to_hand_over(found, asked)], published.split(), NOW)
+
+
+def test_there_is_room_until_n_have_a_place() -> None:
+    first = ask(None, take("a", n=2))
+    assert first == Decided(entry(held("a"), n=2), True, (GRANTED,))
+    second = ask(first.entry, take("b", n=2))
+    assert second.answers == (GRANTED,)
+    assert ask(second.entry, take("c", n=2)) == Decided(second.entry, False, (PARK,))
+
+
+def test_33_a_second_delivery_of_a_run_shares_no_place_and_adds_none() -> None:
+    """N = 2: two deliveries of A. Were both let in by one permit, the loser would give it back while the other's body runs."""
+    found = entry(held("a", "s1"), n=2)
+    assert ask(found, take("a", "s2", n=2)) == Decided(found, False, (BUSY,))
+    assert ask(entry(held("a", "s1", attempt=2), n=2), take("a", "s2", n=2)).answers == (BUSY,), "an older look at it"
+    assert ask(found, take("a", "s1", n=2)) == Decided(found, False, (GRANTED,)), "my own, whose answer was lost"
+    twice = ask(None, take("a", n=2), take("a", n=2))
+    assert twice.answers == (GRANTED, BUSY)
+    assert twice.entry == entry(held("a"), n=2)
+
+
+def test_34_who_has_parked_and_finds_room_is_told_to_remove_its_message() -> None:
+    """N = 1: B published, then its CAS was refused, for A had left."""
+    assert ask(None, take("b"), published="b") == Decided(entry(held("b")), True, (Answer.FROM_PARKED,))
+    assert ask(entry(reserved("b")), take("b")) == Decided(entry(held("b")), True, (Answer.FROM_PARKED,))
+    at_hand = ask(entry(held("a"), parked=True), give(held("a")), take("b"), parked="b c")
+    assert at_hand == Decided(entry(held("b"), parked=True), True, (Answer.DONE, Answer.FROM_PARKED))
+
+
+def test_35_what_is_in_the_entry_is_not_reserved_again() -> None:
+    """N = 2: A and B leave one after the other; the message of C, which A's place was given to, is still there."""
+    first = ask(entry(held("a"), held("b"), n=2, parked=True), give(held("a")), parked="c d")
+    assert first.entry == entry(held("b"), reserved("c"), n=2, parked=True)
+    second = ask(first.entry, give(held("b")), parked="c d")
+    assert second.entry == entry(reserved("c"), reserved("d"), n=2, parked=True)
+
+
+def test_36_what_was_parked_since_the_entry_was_read_moves_its_revision() -> None:
+    """A decides on an entry without the flag and leaves. Who parks in between must write, so A's CAS is refused."""
+    before = entry(held("a"))
+    leaves = ask(before, give(held("a")))
+    assert leaves == Decided(None, True, (Answer.DONE,))
+    assert room_to_hand_over(before, [give(held("a"))]) == 0
+    parks = ask(before, take("b"), published="b")
+    assert parks.write
+    assert ask(parks.entry, give(held("a")), parked="b").entry == entry(reserved("b"), parked=True)
+
+
+def test_37_who_parks_writes_also_where_the_flag_is_set() -> None:
+    """Else the one who leaves has searched before, finds nobody, and clears the flag by a CAS that nothing refuses."""
+    found = entry(held("a"), parked=True)
+    assert ask(found, take("b"), published="b") == Decided(found, True, (PARKED,))
+
+
+def test_who_is_parked_comes_before_who_asks_now() -> None:
+    found = entry(held("a"), parked=True)
+    after = ask(found, give(held("a")), take("c"), parked="b")
+    assert (after.entry, after.answers, after.reserved) == (
+        entry(reserved("b"), parked=True),
+        (Answer.DONE, PARK),
+        ("b",),
+    )
+
+
+def test_the_flag_is_cleared_by_whoever_finds_nobody_and_what_is_left_goes_to_who_asks() -> None:
+    found = entry(held("a"), held("b"), n=2, parked=True)
+    after = ask(found, give(held("a")), give(held("b")), take("d", n=2), parked="c")
+    assert after.entry == entry(reserved("c"), held("d"), n=2)
+    assert ask(found, give(held("a")), give(held("b"))) == Decided(None, True, (Answer.DONE, Answer.DONE))
+
+
+def test_an_attempt_that_is_over_leaves_its_place_to_the_next_one() -> None:
+    """A takeover, or a retry whose forerunner has not given back yet: one CAS, and never two places for one run."""
+    found = entry(held("a", "dead"), parked=True)
+    after = ask(found, take("a", "s2", attempt=2), parked="b")
+    assert after == Decided(entry(held("a", "s2", 2), parked=True), True, (GRANTED,))
+    assert ask(after.entry, give(held("a", "dead")), parked="b") == Decided(after.entry, False, (Answer.DONE,))
+
+
+@pytest.mark.parametrize(
+    "nothing", [give(held("b")), give(reserved("a")), give(held("a", "s2")), give(held("a", attempt=2))]
+)
+def test_a_zombie_gives_back_nothing_that_is_anothers(nothing: Give) -> None:
+    found = entry(held("a"))
+    assert ask(found, nothing) == Decided(found, False, (Answer.DONE,))
+    assert ask(None, nothing) == Decided(None, False, (Answer.DONE,))
+
+
+def test_a_place_is_handed_over_as_often_as_there_is_room() -> None:
+    found = entry(held("a"), n=3, parked=True)
+    after = ask(found, Look(), parked="b c d")
+    assert (after.entry, after.reserved) == (
+        entry(held("a"), reserved("b"), reserved("c"), n=3, parked=True),
+        ("b", "c"),
+    )
+
+
+def test_n_is_what_the_process_says_that_was_started_last() -> None:
+    found = entry(held("a"), n=1, parked=True, deployed=5.0)
+    newer = ask(found, take("x", n=3, deployed=6.0), parked="b c d")
+    assert newer.entry == entry(held("a"), reserved("b"), reserved("c"), n=3, parked=True, deployed=6.0)
+    assert ask(newer.entry, take("y", n=9, deployed=5.5)).answers == (PARK,), "an older process changes nothing"
+    full = entry(held("a"), held("b"), held("c"), n=3, parked=True, deployed=6.0)
+    lowered = ask(full, take("x", n=1, deployed=7.0), give(held("a")), parked="d", published="x")
+    assert lowered.entry == entry(held("b"), held("c"), n=1, parked=True, deployed=7.0), "who is inside stays"
+    assert lowered.reserved == ()
+
+
+def test_an_entry_is_read_back_as_it_was() -> None:
+    whole = entry(held("a"), reserved("ü"), n=3, parked=True, deployed=1.5)
+    assert decode_entry(encode_entry(whole)) == whole
+    assert decode_entry(b'{"n":1,"of a newer Tenure":2}') == Entry(n=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (b"1", b"1.0", True),
+        (b'{"a":1,"b":2}', b'{"b":2, "a":1}', True),
+        (b"1", b'"1"', False),
+        (b"null", b'"null"', False),
+        (b'"a"', b'"A"', False),
+        (b"[1]", b"[1,1]", False),
+        (b"true", b"1", False),
+        (b"1.5", b"1", False),
+    ],
+)
+def test_equal_values_have_one_name(one: bytes, other: bytes, same: bool) -> None:
+    names = [name_of("actor", Bound(n=1, per="x"), b'{"y":0,"x":' + value + b"}") for value in (one, other)]
+    assert (names[0] == names[1]) is same
+
+
+@pytest.mark.parametrize("value", ["", "a.b", "*", ">", "ü\n", "x" * 10_000, {"a": [None]}])
+def test_a_name_is_one_token_whatever_the_value(value: Any) -> None:
+    import msgspec
+
+    name = name_of("my-actor", Bound(n=1, per="größe"), msgspec.json.encode({"größe": value}))
+    assert name.isascii()
+    assert not set(name) & set(".*> \n")
+    assert len(name) < 110
+    assert name_of("my-actor", Bound(n=1), b"{}") == "my-actor"
