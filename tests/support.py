@@ -84,3 +84,15 @@ async def lines(path: Path, number: int) -> list[str]:
 
     found: list[str] = await wait_until(read, description=f"{number} lines in {path.name}")
     return found
+
+
+async def no_limit_in_use(client: Client) -> None:
+    """No entry and no parked message: an idle limit costs nothing."""
+    patience = client.stores.runs.patience()
+
+    async def idle() -> bool:
+        names = await client.stores.limits.names(patience)
+        entries = [(await client.stores.limits.read(name, patience)).entry for name in names]
+        return not any(entries) and not (await client.stores.work.stored(patience)).parked
+
+    await wait_until(idle, description="nothing is left of the limits")

@@ -8,7 +8,7 @@ Enum, list, dict, set, tuple, dataclasses, TypedDict, msgspec Structs).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, get_args, get_origin
 
@@ -18,12 +18,11 @@ from msgspec.structs import replace as with_changes
 
 from tenure.context import Context
 from tenure.core.errors import ConfigError, InvalidCall
-from tenure.core.permits import Bound
 from tenure.core.records import Overlap, Task
 from tenure.core.subjects import check_name
 from tenure.isolation import Home
 from tenure.payloads import MAX_DEPTH, fault, foreign_class
-from tenure.settings import OVERLAPS
+from tenure.settings import OVERLAPS, Limit, make_limits
 
 Full = ParamSpec("Full")
 Args = ParamSpec("Args")
@@ -97,9 +96,11 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         data = self._codec.encode(args, kwargs)
         return Call(with_changes(self.task, args=Raw(data)), data, self.result_type, self.namespace)
 
-    def limit(self, limits: tuple[Bound, ...]) -> None:
-        """Bound its bodies: part of its registration, once its arguments are known."""
-        self.task = with_changes(self.task, policy=with_changes(self.task.policy, limits=limits))
+    def limit(self, limits: Sequence[Limit]) -> None:
+        """Bound its bodies: part of its registration, once its arguments are known. Raises ConfigError."""
+        bounds = make_limits(self.name, limits, [parameter.name for parameter in self.parameters])
+        if bounds:
+            self.task = with_changes(self.task, policy=with_changes(self.task.policy, limits=bounds))
 
     def decode_args(self, data: bytes) -> dict[str, Any]:
         """Arguments of a stored call. Raises InvalidCall where they do not fit the signature any more."""

@@ -21,7 +21,7 @@ from tenure.core.subjects import Names, check_name
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
-from tenure.settings import Limit, Retry, Seconds, make_limits, make_policy, make_task, with_schedule
+from tenure.settings import Limit, Retry, Seconds, make_policy, make_task, with_schedule
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -142,9 +142,8 @@ class App:
         Debian's rules for summer time; the first run is its next fire. ``catch_up``: of fires missed while nothing
         ran, ``none`` is made up for, ``one`` for all of them, or ``all``. ``autostart``: supervisors keep one chain of it alive
         under the actor's name as the key, with the schedule of the code that was started last.
-        ``limits``: how many of its bodies run at once, see ``Limit``.
-        ``overlap``: for submits over a run that is stopping. ``result_ttl``: how long a finished key is kept (whole
-        seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
+        ``limits``: how many bodies run at once. ``overlap``: for submits over a run that is stopping. ``result_ttl``: how
+        long a finished key is kept (whole seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
         processes, which can be killed; then it must be defined at the top of a module that can be imported.
         ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are given the ``Outcome``,
         submitted exactly once if and only if that outcome was stored. Raises ConfigError that names what is wrong.
@@ -164,8 +163,7 @@ class App:
             made: Actor[..., ..., Any, Any] = Actor(
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )
-            if limits:
-                made.limit(make_limits(chosen, limits, [parameter.name for parameter in made.parameters]))
+            made.limit(limits)
             made.home = home_of(self, function, chosen, isolation)
             if autostart:
                 check_autostart(made)
@@ -181,6 +179,11 @@ class App:
             msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
             raise ConfigError(msg)
         return chosen
+
+    def _check_free(self, name: str) -> None:
+        if name in self.actors:
+            msg = f"actor {name!r} is registered twice in app {self.namespace!r}: give one of them a name="
+            raise ConfigError(msg)
 
     def connect(self, url: str | None = None, **options: Any) -> Client:
         """A client, to be used as ``async with app.connect() as client``.

@@ -13,10 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, Limit, Retry, RunFailed, Snooze
-from tenure.core.permits import Bound, Entry, Permit, name_of
-from tenure.core.records import Phase, encode
-from tests.conftest import Supervisors, Workers
-from tests.support import FAST, wait_until, wake
+from tests.conftest import Workers
+from tests.support import FAST, no_limit_in_use, wait_until, wake
 
 
 @dataclass
@@ -35,18 +33,6 @@ class Seen:
             await asyncio.sleep(seconds)  # body: takes its time
         finally:
             self.now[value] -= 1
-
-
-async def nothing_left(client: Client) -> None:
-    """No entry and no parked message: an idle limit costs nothing."""
-    patience = client.stores.runs.patience()
-
-    async def idle() -> bool:
-        names = await client.stores.limits.names(patience)
-        entries = [(await client.stores.limits.read(name, patience)).entry for name in names]
-        return not any(entries) and not (await client.stores.work.stored(patience)).parked
-
-    await wait_until(idle, description="nothing is left of the limits")
 
 
 async def parked(claims: dict[tuple[str, str], int], number: int) -> None:
@@ -72,7 +58,7 @@ async def test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less(
         for run in runs:
             await run.result(30)
         took = time.perf_counter() - started
-        await nothing_left(client)
+        await no_limit_in_use(client)
     print(f"n={n}: {tasks} x 0.1 s on {workers_} workers took {took:.3f} s, ideal {tasks / n * 0.1:.1f}")
     assert seen.most[""] == n
     assert len(seen.order) == tasks
@@ -134,7 +120,7 @@ async def test_a_limit_per_argument_counts_each_value_by_itself(app: App, client
         runs = [await client.submit(capped.call(value, i)) for value in values for i in range(3)]
         for run in runs:
             await run.result(20)
-        await nothing_left(client)
+        await no_limit_in_use(client)
     assert set(seen.most.values()) == {1}
     assert len(seen.most) == 13
 
@@ -155,7 +141,7 @@ async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, cli
         runs = [await client.submit(call) for call in calls]
         for run in runs:
             await run.result(30)
-        await nothing_left(client)
+        await no_limit_in_use(client)
     assert seen.most.pop("all") == 3
     assert max(seen.most.values()) == 2
 
@@ -169,7 +155,7 @@ async def test_thousands_of_values_leave_nothing_behind(app: App, client: Client
     async with workers.run(app, concurrency=100) as running:
         runs = await client.submit_many([(capped.call(i), f"k{i}") for i in range(2_000)])
         await asyncio.gather(*(run.result(60) for run in runs))  # type: ignore[union-attr]  # none was refused
-        await nothing_left(client)
+        await no_limit_in_use(client)
         assert not running.worker.stores.gates.known
 
 
@@ -194,7 +180,7 @@ async def test_a_failed_attempt_gives_its_place_to_others_until_its_retry(
             for run in runs:
                 await run.result(10)
             assert order == [f"{how} 1", "other 1", f"{how} 2"]
-        await nothing_left(client)
+        await no_limit_in_use(client)
 
 
 async def test_a_cancelled_or_replaced_run_that_is_parked_keeps_nobody_waiting(
@@ -221,7 +207,7 @@ async def test_a_cancelled_or_replaced_run_that_is_parked_keeps_nobody_waiting(
         await client.purge(c.key)
         gate.set()
         await asyncio.gather(newer.result(10), d.result(10))
-        await nothing_left(client)
+        await no_limit_in_use(client)
     assert sorted(ran) == sorted([f"{first} 0", f"{b.key} 1", f"{d.key} 0"])
 
 
@@ -238,7 +224,7 @@ async def test_a_replaced_body_keeps_its_place_until_it_has_ended(app: App, clie
         await wait_until(lambda: seen.order, description="the first one runs")
         newer = await client.replace(capped.call(), key="k", overlap="parallel")
         await newer.result(10)
-        await nothing_left(client)
+        await no_limit_in_use(client)
     assert (seen.order, seen.most[""]) == (["1", "2"], 1)
 
 
@@ -273,7 +259,7 @@ async def test_n_can_be_changed_while_runs_wait(namespace: str, nats_server: str
                 assert seen.most[""] <= 2
                 for run in runs:
                     await run.result(20)
-        await nothing_left(client)
+        await no_limit_in_use(client)
 
 
 async def test_a_limited_run_whose_arguments_are_gone_fails_and_holds_nothing(
@@ -295,7 +281,7 @@ async def test_a_limited_run_whose_arguments_are_gone_fails_and_holds_nothing(
         async with workers.run(app):
             with pytest.raises(RunFailed):
                 await run.result(10)
-            await nothing_left(client)
+            await no_limit_in_use(client)
 
 
 async def test_many_copies_of_a_wake_up_neither_share_nor_lose_a_place(
@@ -315,93 +301,6 @@ async def test_many_copies_of_a_wake_up_neither_share_nor_lose_a_place(
     async with workers.run(app), workers.run(app):
         for run in runs:
             await run.result(20)
-        await nothing_left(client)
+        await no_limit_in_use(client)
     assert seen.most[""] == 2
     assert sorted(seen.order) == sorted(run.key for run in runs)
-
-
-async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
-    namespace: str,
-    client: Client,
-    workers: Workers,
-    supervisors: Supervisors,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """[38] A run is parked for longer than a sweep waits for what was written lately: it is not woken again and again."""
-    gate = asyncio.Event()
-    app = App(namespace, config=replace(FAST, sweep_seconds=0.3))
-
-    @app.actor(limits=[Limit(1)])
-    async def capped() -> None:
-        await gate.wait()
-
-    async with workers.run(app) as running, supervisors.run(app) as supervisor:
-        runs = [await client.submit(capped.call()) for _ in range(3)]
-        claims = running.worker.metrics.claims
-        await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
-        sweeps: list[int] = []
-        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, _: sweeps.append(records))
-        await wait_until(lambda: len(sweeps) >= 12, description="a dozen sweeps")
-        assert claims["capped", "parked"] == 2
-        assert not supervisor.metrics.repairs["wakeup"]
-        gate.set()
-        for run in runs:
-            await run.result(10)
-
-
-async def test_what_crashes_leave_is_put_right_without_new_traffic(
-    app: App, client: Client, workers: Workers, supervisors: Supervisors
-) -> None:
-    """Every gap by hand.
-
-    A dead session's place; a reserved place with no wake-up, and one for a run that is over; a place whose attempt is over
-    under a session that lives; a parked message with no flag, and one of a run that is over.
-    """
-
-    @app.actor(limits=[Limit(1, per="case")])
-    async def capped(case: str) -> str:
-        return case
-
-    stores, patience = client.stores, client.stores.runs.patience()
-    over = await client.submit(capped.call("over"), key="over")
-    async with workers.run(app) as running:
-        await over.result(10)
-        session = running.worker.lease.id
-        waiting = {}
-        for case in ("dead", "reserved", "stale", "leaked", "flagless"):
-            run = await client.submit(capped.call(case), key=case, delay=3600)
-            found = await stores.runs.read(case)
-            assert found.record is not None
-            record = replace(found.record, due=0.0)
-            name = _name(case)
-            places = {
-                "dead": (Permit(key="x", run_id="x", attempt=1, session="gone"),),
-                "reserved": (Permit(key=case, run_id=run.run_id),),
-                "stale": (Permit(key="over", run_id=over.run_id),),
-                "leaked": (Permit(key="over", run_id=over.run_id, attempt=1, session=session),),
-                "flagless": (),
-            }[case]
-            if places:
-                await stores.limits.write(name, Entry(n=1, permits=places, parked=case != "reserved"), 0, patience)
-            waiting[case] = (run, record, name)
-        for case, (_, record, name) in waiting.items():
-            found = await stores.runs.read(case)
-            await stores.runs._store(case, record, encode(record), found.revision, patience)
-            found = await stores.runs.read(case)
-            if case != "reserved":
-                await stores.parking.park(name, record, encode(record), found.revision, patience)
-        overs = (await stores.runs.read("over")).record
-        assert overs is not None
-        assert overs.phase is Phase.SUCCEEDED
-        await stores.parking.park("capped=none", overs, b"", 1, patience)
-        async with supervisors.run(app) as supervisor:
-            for case, (run, _, _) in waiting.items():
-                assert await run.result(20) == case
-            await nothing_left(client)
-            repairs = supervisor.metrics.repairs
-    assert repairs["place"] >= 3
-    assert repairs["reserved"] >= 1
-
-
-def _name(case: str) -> str:
-    return name_of("capped", Bound(n=1, per="case"), b'{"case":"%s"}' % case.encode())
