@@ -209,7 +209,9 @@ def module_of(function: Callable[..., Any]) -> str:
 
 
 def check_autostart(actor: Actor[..., ..., Any, Any]) -> None:
-    """ConfigError for an actor that nobody can start without saying more."""
+    """ConfigError for an actor that is to start by itself, and that nobody can start without saying more."""
+    if not actor.task.policy.autostart:
+        return
     try:
         actor.call()
     except InvalidCall as error:

@@ -135,18 +135,18 @@ class App:
     ) -> Any:
         """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
 
-        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait.
-        ``timeout`` seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to
-        stop. ``retry``: default five attempts; None: one. ``every``: perpetual, each run schedules the next.
-        ``cron``: perpetual, by a cron expression of five fields (six: seconds first) in the IANA time zone ``tz``, with
-        Debian's rules for summer time; the first run is its next fire. ``catch_up``: of fires missed while nothing
-        ran, ``none`` is made up for, ``one`` for all of them, or ``all``. ``autostart``: supervisors keep one chain of it alive
-        under the actor's name as the key, with the schedule of the code that was started last.
-        ``limits``: how many bodies run at once. ``overlap``: for submits over a run that is stopping. ``result_ttl``: how
-        long a finished key is kept (whole seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child
-        processes, which can be killed; then it must be defined at the top of a module that can be imported.
-        ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are given the ``Outcome``,
-        submitted exactly once if and only if that outcome was stored. Raises ConfigError that names what is wrong.
+        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait. ``timeout``
+        seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to stop. ``retry``:
+        default five attempts; None: one. ``every``: perpetual, each run schedules the next. ``cron``: perpetual, by a cron
+        expression of five fields (six: seconds first) in the IANA time zone ``tz``, with Debian's rules for summer time; the
+        first run is its next fire. ``catch_up``: of fires missed while nothing ran, ``none`` is made up for, ``one`` for all
+        of them, or ``all``. ``autostart``: supervisors keep one chain of it alive under the actor's name as the key, with the
+        schedule of the code that was started last. ``limits``: how many bodies run at once. ``overlap``: for submits over a
+        run that is stopping. ``result_ttl``: how long a finished key is kept (whole seconds; 0 is the shortest that the
+        server can, one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it must be
+        at the top of a module that can be imported. ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or
+        actors that are given the ``Outcome``, submitted exactly once if and only if that outcome was stored. Raises
+        ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 
@@ -165,8 +165,7 @@ class App:
             )
             made.limit(limits)
             made.home = home_of(self, function, chosen, isolation)
-            if autostart:
-                check_autostart(made)
+            check_autostart(made)
             self.actors[chosen] = made
             return made
 
@@ -179,11 +178,6 @@ class App:
             msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
             raise ConfigError(msg)
         return chosen
-
-    def _check_free(self, name: str) -> None:
-        if name in self.actors:
-            msg = f"actor {name!r} is registered twice in app {self.namespace!r}: give one of them a name="
-            raise ConfigError(msg)
 
     def connect(self, url: str | None = None, **options: Any) -> Client:
         """A client, to be used as ``async with app.connect() as client``.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors import capped
-from tenure import App, Client, Run, RunFailed
+from tenure import App, Client, Limit, Run, RunFailed
 from tests.conftest import Workers
 from tests.support import FAST, no_limit_in_use
 
@@ -75,7 +75,7 @@ def app(namespace: str) -> App:
     return app
 
 
-CAPS = [capped.Limit(bound.n, per=bound.per or None) for bound in capped.fetch.task.policy.limits]
+CAPS = [Limit(bound.n, per=bound.per or None) for bound in capped.fetch.task.policy.limits]
 
 
 async def test_a_site_is_asked_for_two_pages_at_once_and_all_sites_together_for_ten(
