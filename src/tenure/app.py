@@ -158,8 +158,7 @@ class App:
             home = module_of(function) if autostart else ""
             policy = with_schedule(chosen, policy, every=every, cron=cron, tz=tz, catch_up=catch_up, autostart=home)
             named = {"on_success": on_success, "on_failure": on_failure, "on_cancel": on_cancel}
-            hooks = make_hooks(chosen, self.namespace, **named)
-            policy = policy if hooks is None else with_changes(policy, hooks=hooks)
+            policy = with_changes(policy, hooks=make_hooks(chosen, self.namespace, **named))
             made: Actor[..., ..., Any, Any] = Actor(
                 function, chosen, make_task(chosen, queue, priority, policy), scope, self.namespace
             )
