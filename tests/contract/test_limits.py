@@ -192,6 +192,30 @@ async def test_36_the_search_comes_after_the_read(stores: Stores, monkeypatch: p
     assert entry.parked, "c is not forgotten"
 
 
+async def test_35_a_message_that_is_not_removed_yet_is_passed_over(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N = 2: A and B leave one after the other; what C has parked, who got A's place, is still there."""
+    patience = stores.runs.patience()
+    others = Gates(stores.limits, stores.parking, stores.clock)
+    for run in ("a", "b"):
+        assert await ask(stores, run, n=2) is Answer.GRANTED
+    for run in ("c", "d"):
+        park = await parker(stores, run)
+        assert await others.take(NAME, replace(take(run, n=2), session="o"), park, patience) is Answer.PARKED
+
+    async def fails(*_: Any) -> None:
+        """The removal is on its way."""
+
+    monkeypatch.setattr(Parking, "drop", fails)
+    for run in ("a", "b"):
+        await stores.gates.give(NAME, give(run), patience)
+    assert await oldest(stores) == ["c", "d"]
+    entry = await stored(stores)
+    assert entry is not None
+    assert [(one.run_id, one.session) for one in entry.permits] == [("c", ""), ("d", "")]
+
+
 async def test_34_who_has_parked_and_then_finds_room_leaves_no_message(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,8 +253,10 @@ async def test_a_write_whose_answer_is_lost_is_found_out_about(stores: Stores, m
     assert (
         await others.take(NAME, replace(take("b"), session="o"), await parker(stores, "b"), patience) is Answer.PARKED
     )
+    await stores.gates.look(NAME, patience)  # so that it is the write which counts whose answer is lost
     lost[0] = 1
     await stores.gates.give(NAME, give("a"), patience)
+    assert not lost[0]
     entry = await stored(stores)
     assert entry is not None
     assert [(one.run_id, one.session) for one in entry.permits] == [("b", "")]

@@ -43,6 +43,36 @@ async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
             await run.result(10)
 
 
+async def test_what_a_cancelled_run_has_parked_is_removed_though_its_turn_does_not_come(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """N = 1: a long body; of two parked runs one is cancelled. Its message goes, the other one's stays."""
+    gate = asyncio.Event()
+    app = App(namespace, config=replace(FAST, sweep_seconds=0.3))
+
+    @app.actor(limits=[Limit(1)])
+    async def capped() -> None:
+        await gate.wait()
+
+    async def parked() -> int:
+        listed = await client.stores.work.stored(client.stores.runs.patience())
+        return len(listed.parked.get("capped", ()))
+
+    async def left(number: int) -> bool:
+        return await parked() == number
+
+    async with workers.run(app) as running, supervisors.run(app):
+        runs = [await client.submit(capped.call()) for _ in range(3)]
+        claims = running.worker.metrics.claims
+        await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
+        first = next(iter(running.worker.table.all())).key
+        cancelled, other = (run for run in runs if run.key != first)
+        await cancelled.cancel()
+        await wait_until(lambda: left(1), description="its message is removed")
+        gate.set()
+        await other.result(10)
+
+
 async def test_what_crashes_leave_is_put_right_without_new_traffic(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:

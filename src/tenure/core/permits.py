@@ -161,7 +161,7 @@ def decide(
     flag = start.parked and len(parked) >= room_to_hand_over(entry, asked)
     parks = False
     for at, take in waiting.values():
-        if not flag and len(permits) < start.n:
+        if len(permits) < start.n:  # nobody is parked any more: else there is no room
             permits.append(_permit(take, now))
             answers[at] = Answer.FROM_PARKED if take.run_id in published else Answer.GRANTED
         else:
