@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tenure import App, Client, Limit
 from tenure.core.permits import Bound, Entry, Permit, name_of
 from tenure.core.records import Phase, encode
+from tenure.supervisor.keepers import Keepers
 from tests.conftest import Supervisors, Workers
 from tests.support import FAST, no_limit_in_use, wait_until
 
@@ -34,10 +35,12 @@ async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
         claims = running.worker.metrics.claims
         await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
         sweeps: list[int] = []
+        asked: list[str] = []
         monkeypatch.setattr(supervisor.metrics, "swept", lambda records, _: sweeps.append(records))
+        monkeypatch.setattr(Keepers, "ask", lambda _, key, *__, **___: asked.append(key))
         await wait_until(lambda: len(sweeps) >= 12, description="a dozen sweeps")
         assert claims["capped", "parked"] == 2
-        assert not supervisor.metrics.repairs["wakeup"]
+        assert not asked, "nobody even looks"
         gate.set()
         for run in runs:
             await run.result(10)
