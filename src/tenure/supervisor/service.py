@@ -73,7 +73,6 @@ class Supervisor(Service):
         schedules = Schedules(stores, self.metrics, self.app.actors)
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
-        sweep = Sweep(stores, census, keepers, schedules, self.metrics)
         places = Places(stores, census, self.metrics)
         sweep = Sweep(stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places)
         try:

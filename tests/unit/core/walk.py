@@ -277,7 +277,6 @@ class Walk:
         )
 
     def next_attempt(self) -> int:
-        """The one for which a claim needs places under limits."""
         return self.at.record.attempt + 1 if self.at.record is not None else 1
 
     def a_body_reports(self) -> None:
@@ -361,8 +360,8 @@ class Walk:
         closed = frozenset(self.ghost.closed)
         for _ in range(2):
             self.at = At(self.at.record, max(self.at.now, self.at.found.due) + 10.0)
-            permit = self.next_attempt()
-            self.put(c.Claim(session="s9", run_id=run, next_run_id=self.new("r"), closed=closed, permit=permit))
+            claim = c.Claim(session="s9", run_id=run, next_run_id=self.new("r"), closed=closed)
+            self.put(replace(claim, permit=self.next_attempt()))
             if self.at.found.run_id == run and self.at.found.holder is not None:
                 self.put(c.Succeed(holder=self.at.found.holder, next_run_id=self.new("r")))
         assert self.ghost.outcomes[run].run_id == run
