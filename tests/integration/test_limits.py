@@ -137,7 +137,7 @@ async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, cli
         seen.now["all"] -= 1
 
     async with workers.run(app), workers.run(app):
-        calls = [capped.call(customer, i) for i in range(8) for customer in ("a", "b", "c")]
+        calls = [capped.call(customer, i) for customer in ("a", "b", "c") for i in range(8)]
         runs = [await client.submit(call) for call in calls]
         for run in runs:
             await run.result(30)
