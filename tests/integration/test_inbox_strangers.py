@@ -174,7 +174,9 @@ def node_modules(request: pytest.FixtureRequest) -> Path:
         command = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", PACKAGE]
         done = subprocess.run(command, cwd=folder, check=False, timeout=120, capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"no registry gives {PACKAGE}, so the client that is not Python cannot run: {done.stderr[-300:]}")
+            pytest.skip(
+                f"no registry gives {PACKAGE}, so the client that is not Python cannot run: {done.stderr[-300:]}"
+            )
     return folder
 
 
