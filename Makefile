@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Each pytest-xdist worker starts one nats-server of its own. Override with e.g. `make test PYTEST_ARGS="-k claim -x"`.
-PYTEST_ARGS ?= -n 2
+# Each pytest-xdist worker starts one nats-server of its own; tests wait more than they compute, so there are more than cores.
+PYTEST_ARGS ?= -n 3
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 # `make chaos SECONDS=600 SEED=7 SERVERS=3`: without a seed one is drawn and printed.
