@@ -15,7 +15,8 @@ from tenure.core.errors import OutcomeUnknown, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.asking import ask
+from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
 
@@ -98,18 +99,5 @@ class Limits:
                 return found
 
     async def _api(self, call: str, body: dict[str, Any], patience: Patience) -> dict[str, Any] | None:
-        """Call it for the runs bucket until it is answered; None if there is no such message."""
-        while True:
-            try:
-                answer = await self._conn.api(f"{call}.{self._names.runs_stream}", body)
-            except (NotSent, Lost) as error:
-                why: object = error
-            else:
-                if not isinstance(answer, ApiError):
-                    return answer
-                if answer.err_code == NO_MESSAGE:
-                    return None
-                why = answer.description
-            if not await patience.pause():
-                msg = f"cannot read the limits of {self._names.namespace}: {why}"
-                raise Unavailable(msg)
+        call, what = f"{call}.{self._names.runs_stream}", f"read the limits of {self._names.namespace}"
+        return await ask(self._conn, call, body, patience, what=what, absent=(NO_MESSAGE,))

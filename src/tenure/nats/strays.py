@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tenure.core.errors import Unavailable
 from tenure.core.subjects import Names
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.asking import ask
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
 
@@ -91,18 +91,5 @@ class Strays:
     async def _api(
         self, call: str, body: dict[str, Any], absent: tuple[int, ...], patience: Patience
     ) -> dict[str, Any] | None:
-        """Call it for the work stream until it is answered; None for an error code in ``absent``."""
-        while True:
-            try:
-                answer = await self._conn.api(f"{call}.{self._names.work_stream}", body)
-            except (NotSent, Lost) as error:
-                why: object = error
-            else:
-                if not isinstance(answer, ApiError):
-                    return answer
-                if answer.err_code in absent:
-                    return None
-                why = answer.description
-            if not await patience.pause():
-                msg = f"cannot look for strays in the work stream: {why}"
-                raise Unavailable(msg)
+        call = f"{call}.{self._names.work_stream}"
+        return await ask(self._conn, call, body, patience, what="look for strays in the work stream", absent=absent)
