@@ -211,7 +211,7 @@ async def test_what_is_over_the_blob_limit_is_refused_by_name(
 
 
 async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection(
-    app: App, client: Client, workers: Workers, connections_stay: None
+    app: App, workers: Workers, connections_stay: None
 ):
     """Result, successor and spawned runs fit by themselves, and together not one message.
 
@@ -228,7 +228,7 @@ async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_co
             ctx.reschedule(call=echo.call("x" * most))
         return text
 
-    async with workers.run(app):
+    async with app.connect(workers.url) as client, workers.run(app):
         run = await client.submit(echo.call("x" * most), key="k")
         with pytest.raises(RunFailed, match=r"cannot be stored: .* over the server's limit"):
             await run.result(timeout=10)
