@@ -75,7 +75,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     What a supervisor does:
 
-    ``sweep_seconds`` (10): its pause between two passes over all records; what a closed session held is looked for at once.
+    ``sweep_seconds`` (10): its shortest pause between two passes over all records; what a closed session held is looked for at once.
     ``sweep_records_per_second`` (15000): how fast it passes over them: about a fifth of a core.
     ``repairs_at_once`` (32): keys that it repairs at the same time.
     ``commands_at_once`` (128): commands of the inbox that it has in hand at the same time.

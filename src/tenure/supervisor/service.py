@@ -33,6 +33,8 @@ _EVERYTHING_EVERY = 6
 _COALESCE_SECONDS = 0.1
 """Sessions are often closed together (a host, a deployment): one pass for all of them."""
 _RETRY_SECONDS = 1.0
+_REST = 3.0
+"""After a pass at least so many times as long as it took: sweeps take a quarter of a core at most, however many records."""
 _SWEEPS_MISSED = 3
 """So many times the usual pause and pass without a whole pass, and the sweep is as good as none."""
 
@@ -121,10 +123,10 @@ class Supervisor(Service):
             number += 1
             self._swept_at = self.stores.clock.steady()
             self.metrics.swept(passed, self._swept_at - started)
-            config = self.app.config
-            usual = self._swept_at - started + config.sweep_seconds
-            self._sweep_by = self._swept_at + _SWEEPS_MISSED * usual + config.patience_seconds
-            await asyncio.sleep(config.sweep_seconds)
+            config, took = self.app.config, self._swept_at - started
+            pause = max(config.sweep_seconds, _REST * took)
+            self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
+            await asyncio.sleep(pause)
 
     async def _rescue(self, sweep: Sweep) -> None:
         """Whenever a session is closed: find what it held, at once."""
