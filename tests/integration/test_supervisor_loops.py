@@ -176,3 +176,24 @@ async def test_scenario_30_the_process_ends_and_says_why(site: Site, command: tu
     assert b"ready" in out
     assert process.returncode == 1
     assert b"the third pass" in err
+
+
+async def test_a_supervisor_rests_three_times_as_long_as_its_pass_took(
+    app: App, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short its pause is set: else a namespace of many records keeps a core busy."""
+    began: list[float] = []
+    ended: list[float] = []
+    whole = Sweep.whole
+
+    async def slow(self: Sweep, is_mine: Callable[[str], bool]) -> int:
+        began.append(asyncio.get_running_loop().time())
+        passed = await whole(self, is_mine)
+        await asyncio.sleep(0.3)  # body: many records
+        ended.append(asyncio.get_running_loop().time())
+        return passed
+
+    monkeypatch.setattr(Sweep, "whole", slow)
+    async with supervisors.run(app):
+        await wait_until(lambda: len(began) >= 2, description="a second pass")
+    assert began[1] - ended[0] >= 3 * (ended[0] - began[0]) - 0.05
