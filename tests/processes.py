@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,19 @@ OLD_TARGET = "tests.site_app:old"
 """Of an earlier release, which knows none of the actors."""
 WITHIN_SECONDS = 6.0
 """By then another process goes on with what a dead one held: the ttl of a site is 2 s, the rest is watching, sweeping and two cores."""
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """More work for every core than it can do."""
+    command = [sys.executable, "-I", "-S", "-c", "print(flush=True)\nwhile True: pass"]
+    with contextlib.ExitStack() as busy:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            spin = busy.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            busy.callback(spin.kill)
+            assert spin.stdout is not None
+            spin.stdout.readline()
+        yield
 
 
 async def until_repaired(supervisor: Supervisor, kind: str) -> None:
@@ -53,7 +70,9 @@ class Process:
         return self.process.pid
 
     def freeze(self) -> None:
+        """SIGSTOP; returns when it stands still."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)

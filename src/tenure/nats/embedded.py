@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.nats.binary import find_binary, find_config
-from tenure.nats.spawn import Echo, spawn
+from tenure.nats.spawn import Echo, halt, spawn
 from tenure.nats.store import hold, made
 
 START_TIMEOUT_SECONDS = 30.0
@@ -178,7 +178,7 @@ class EmbeddedServer:
 
     def suspend(self) -> None:
         """SIGSTOP: a server that keeps its connections and answers nothing, until ``resume``."""
-        self._child().send_signal(signal.SIGSTOP)
+        halt(self._child())
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -78,6 +79,14 @@ def spawn(command: list[str], output: IO[bytes], *, keep: int) -> subprocess.Pop
         return start()
     command = [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), *command]
     return _forker_of(os.getpid()).run(start)
+
+
+def halt(process: subprocess.Popen[bytes]) -> None:
+    """SIGSTOP, and return when it stands still: until each of its threads has noticed, it may go on to answer."""
+    process.send_signal(signal.SIGSTOP)
+    if sys.platform == "linux" and process.poll() is None:
+        with contextlib.suppress(ChildProcessError):  # it ended just now, and another thread has learnt of it
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 # -- what it logs ----------------------------------------------------------------------------------------------------
