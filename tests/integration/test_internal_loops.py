@@ -17,6 +17,7 @@ from tenure.nats.presence import Presence
 from tenure.nats.work import Work
 from tenure.worker import Worker
 from tenure.worker.puller import Puller
+from tenure.worker.remnants import Remnants
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -51,7 +52,7 @@ def register(app: App) -> Callable[[], Any]:
     return quick.call
 
 
-@pytest.mark.parametrize(("owner", "loop"), [(Puller, "tend"), (Lane, "tend"), (Presence, "look")])
+@pytest.mark.parametrize(("owner", "loop"), [(Puller, "tend"), (Lane, "tend"), (Presence, "look"), (Remnants, "look")])
 async def test_a_loop_of_the_worker_that_fails_ends_the_worker(
     owner: Any, loop: str, app: App, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from tenure import App, Client, ConfigError, Context, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tenure.worker.tail import Tail
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -192,3 +194,38 @@ async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client,
         await run.cancel()
         with pytest.raises(RunCancelled):
             await run.result(2)
+
+
+async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_worker_answers_its_wake_up(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of ours ends its handling; replaced with ``parallel`` nobody is told to stop."""
+    store = Tail.store
+
+    async def broken(tail: Tail, context: Context, *args: Any) -> Any:
+        if context.generation == 1:
+            raise RuntimeError("a defect")
+        return await store(tail, context, *args)
+
+    monkeypatch.setattr(Tail, "store", broken)
+
+    @app.actor
+    async def nothing() -> None:
+        """Return."""
+
+    async with workers.run(app) as running:
+        first = await client.submit(nothing.call(), key="k")
+        await wait_until(
+            lambda: running.worker.metrics.errors["handler"], description="its handling ends in the middle"
+        )
+        await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})  # as the other's answer
+        second = await client.replace(nothing.call(), key="k", overlap="parallel")
+        assert (await second.wait(5)).phase == "succeeded"
+
+        async def gone() -> bool:
+            record = (await client.stores.runs.read("k")).record
+            return record is not None and not any(entry.run_id == first.run_id for entry in record.previous)
+
+        await wait_until(gone, description="its process takes it out")
+        assert running.worker.table.remnants() == []
+        assert running.worker.metrics.superseded["nothing", "tail"] == 1

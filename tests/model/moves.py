@@ -7,7 +7,7 @@ from typing import Any
 
 from tenure.core import commands as c
 from tenure.core import records, sweeps
-from tenure.core.records import TERMINAL, Phase, Task
+from tenure.core.records import TERMINAL, Holder, Phase, Task
 from tests.model.bounds import KEY, Scenario
 from tests.model.cells import NOTHING, NOW, TICK
 from tests.model.world import (
@@ -128,6 +128,7 @@ class Moves:
                     proc
                     for proc in state.procs
                     if proc.owner == f"s{number}"
+                    and proc.run_id
                     and not is_stuck(self.world, state.books, state.tick, proc, cells.get(proc.key, NOTHING))
                 ]
                 in_table = "table" not in self.world.without and any(proc.run_id == wakeup[1] for proc in mine)
@@ -175,6 +176,9 @@ class Moves:
                 yield ("drained", f"s{number}")
             elif status == OPEN and state.drains:
                 yield ("drain", f"s{number}")
+        for about in self.remnants(state):
+            if not any(proc.owner == about[0] and not proc.run_id for proc in state.procs):
+                yield ("remnant", *about)
         for write in state.late:
             yield ("late", write)
         for key, cell, _ in state.keys:
@@ -183,6 +187,17 @@ class Moves:
                 yield ("expire", key)
             if key != KEY and record is not None and record.phase is Phase.WAITING:
                 yield ("child", key)
+
+    def remnants(self, state: State) -> Iterator[tuple[str, str, Holder]]:
+        """Session, key and attempt where a process finds one that it gave up in ``previous``."""
+        if "remnants" in self.world.without:
+            return
+        given_up = {mark[1:] for mark in state.marks if mark[0] == "given up"}
+        for key, cell, _ in state.keys if given_up else ():
+            record = self.world.cells.records[cell]
+            for entry in record.previous if record is not None else ():
+                if plain(entry.holder()) in given_up and state.sessions[int(entry.session[1:]) - 1] == OPEN:
+                    yield (entry.session, key, entry.holder())
 
     def _faults(self, state: State) -> Iterator[Move]:
         kinds = self.scenario.kinds
@@ -243,6 +258,10 @@ class Moves:
         holder = self.world.nodes.requests[proc.node][2]
         node = self.world.nodes.start("evict", proc.key, holder)
         self._go_on(draft, draft.begin(Proc(proc.owner, node, proc.key, proc.run_id, proc.snap)))
+
+    def _remnant(self, draft: Draft, session: str, key: str, holder: Holder) -> None:
+        node = self.world.nodes.start("remnant", key, holder)
+        self._go_on(draft, draft.begin(Proc(session, node, key)))  # it has no place in the table
 
     def _look(self, draft: Draft, key: str) -> None:
         name = f"k{draft.looks}"

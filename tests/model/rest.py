@@ -92,6 +92,9 @@ class Rest:
                 if wakeup in draft.wakeups:
                     self.moves._deliver(draft, wakeup, session)
                     self._run_out(draft)
+        for about in list(self.moves.remnants(draft.freeze())):
+            self.moves._remnant(draft, *about)
+            self._run_out(draft)
         named = {s for key in draft.keys for s in self._named(draft.cell(key))}
         if fresh not in named and draft.sessions[-1] == OPEN:
             draft.sessions.pop()  # it left no trace

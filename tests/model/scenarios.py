@@ -97,6 +97,14 @@ SMALL: tuple[Scenario, ...] = (
         faults=0,
     ),
     Scenario(
+        name="given up and superseded",
+        shows="a handling ends in the middle, the run is replaced with one that runs beside it, and another process answers for it",
+        wishes=(submit("A"), swap("B", "parallel", after=(0,))),
+        sessions=2,
+        looks=1,
+        kinds=frozenset({"fumble", "lose"}),
+    ),
+    Scenario(
         name="cancel over an older body",
         shows="A runs, B waits for it and is cancelled, and the key is submitted anew",
         wishes=(submit("A"), swap("B", "wait"), Wish(what="cancel", after=(0, 1)), submit("C", after=(0, 1, 2))),
@@ -299,12 +307,10 @@ def larger(name: str, **budgets: Any) -> Scenario:
 
 FAULTS = frozenset({"crash", "freeze", "again", "double", "lose"})
 ALL_KINDS = FAULTS | {"fumble"}
-"""Fumbles are left out where a run that was told nothing (``wait``, ``parallel``) is superseded: an attempt whose handling ended in
-the middle is confirmed only by a wake-up that comes to its own process; till then, or till its session ends, it stays."""
 LARGE: tuple[Scenario, ...] = (
     larger("cancel and a crash", faults=2, kinds=ALL_KINDS, supervisors=2, looks=2),
     larger("three generations, wait", sessions=2, looks=1),
-    larger("three generations, parallel", looks=1, faults=1, kinds=FAULTS),
+    larger("three generations, parallel", looks=1, faults=1, kinds=ALL_KINDS),
     larger("cancel over an older body", sessions=2, looks=1),
     larger("purge over an older body", sessions=2, looks=1),
     larger("replace and a crash", sessions=3, kinds=FAULTS),

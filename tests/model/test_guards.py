@@ -40,6 +40,7 @@ GUARDS = (
     Guard("[2] stopping is handed back", "drain and snooze", (5,), r.stopping_is_handed_back),
     Guard("[3] no table of runs", "one process, two deliveries", (8,), without="table"),
     Guard("[3] a given-up attempt is taken for one's claim", "lost claims of one process", (4,), without="given up"),
+    Guard("nobody looks after what was given up", "given up and superseded", (7,), without="remnants"),
     Guard("[4] previous holds one body", "three generations, wait", (8,), r.previous_is_one, "counting"),
     Guard("[5] a cancel forgets previous", "cancel over an older body", (8,), r.cancel_forgets_previous, "counting"),
     Guard("[5] purged while it owes", "purge over an older body", (8,), r.purged_while_it_owes),

@@ -61,13 +61,14 @@ class Workers(Commits):
                 yield from self.confirm_and_tell(key, holder)
                 return
             result = yield from self.store(key, holder, task, ended, cell)
-            answered = True
             del cell
             own = isinstance(result, Done) or result.why == Why.ALREADY.value
             yield ("learned", holder, own, result.cell)
             if not own:
                 yield from self.void(key, holder, result)
+                answered = True
                 return
+            answered = True
             del task, ended
             yield from self.count_stored(holder, result)
             if isinstance(result, Done):  # Tail.settle
@@ -181,6 +182,15 @@ class Workers(Commits):
                 yield ("ack",)
                 yield ("mark", "evicted", holder)
         except GaveUp:  # it is tried again a little later, or a supervisor does it
+            return
+
+    def remnant(self, key: str, holder: Holder) -> Shell:
+        """``Remnants._is_over``: its process looks after an attempt that it gave up."""
+        try:
+            record = self.record((yield ("read", key)))
+            if record is not None and any(entry.holder() == holder for entry in record.previous):
+                yield from self.confirm_and_tell(key, holder)
+        except (GaveUp, Fumbled):  # it looks again
             return
 
     def confirm(self, session: str, key: str, holder: Holder) -> Shell:

@@ -83,6 +83,13 @@ DECISIONS = (
         (REAL + "test_races.py",),
     ),
     Guard(
+        "a process looks after the attempts that it gave up",
+        "src/tenure/worker/remnants.py",
+        "        if any(entry.holder() == holder for entry in record.previous):\n",
+        "        if False:\n",
+        (REAL + "test_races_bodies.py",),
+    ),
+    Guard(
         "head check: one delivery of a run at a time in a process",
         "src/tenure/worker/table.py",
         "        return self._live.setdefault(live.run_id, live) is live\n",

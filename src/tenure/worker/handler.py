@@ -177,10 +177,11 @@ class Handler:
         finally:
             if giving is not None:  # the body has ended, whatever comes of its outcome
                 await giving
-        live.answered = True
         if isinstance(done, Void):
             await self._void(live, context, actor, done, patience)
+            live.answered = True
             return
+        live.answered = True
         self._count_stored(actor, done.did)
         self._tell_end(live, context, done)
         await self._tail.settle(done, live.run_id, patience)

@@ -28,6 +28,7 @@ from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
 from tenure.worker.handover import Desk
 from tenure.worker.puller import Puller
+from tenure.worker.remnants import Remnants
 from tenure.worker.table import Live, Table
 from tenure.worker.waits import finish, first_of
 
@@ -145,7 +146,8 @@ class Worker(Service):
                 self._lease = await self._open_lease()
             async with asyncio.TaskGroup() as group:
                 await self.puller.open(self._stopping)
-                loops = [group.create_task(self._tend()), group.create_task(self._watch_streams())]
+                remnants = Remnants(self.stores, self.table)
+                loops = [group.create_task(run()) for run in (self._tend, self._watch_streams, remnants.run)]
                 while not self._stopping.is_set():
                     await first_of(self._stopping, self._lost)
                     if self._lost.is_set() and not self._stopping.is_set():

@@ -174,6 +174,7 @@ class Table:
         self.stuck: set[Live] = set()
         self._abandoned: set[Live] = set()
         self._given_up: set[Holder] = set()
+        self._remnants: dict[Holder, Live] = {}
         self.on_change: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -226,11 +227,21 @@ class Table:
         mine = Holder(session=live.context.session, run_id=live.run_id, attempt=live.context.attempt)
         if self._given_up and next(iter(self._given_up)).session != mine.session:  # those of a session that is over
             self._given_up.clear()
+            self._remnants.clear()
         self._given_up.add(mine)
+        self._remnants[mine] = live
 
     def gave_up(self, holder: Holder) -> bool:
         """Whether that attempt was had in hand and given up: no claim may take it for its own, its body would run twice."""
         return holder in self._given_up
+
+    def remnants(self) -> list[tuple[Holder, str]]:
+        """Attempts that were given up and whose bodies have ended, with their keys: records may still name them."""
+        return [(mine, live.key) for mine, live in self._remnants.items() if not (live.in_body or live.in_thread)]
+
+    def forget_remnant(self, mine: Holder) -> None:
+        """Its record does not name it any more."""
+        self._remnants.pop(mine, None)
 
     def running_on(self) -> list[Live]:
         """Bodies that ignore their stop and have no slot any more. Safe from any thread."""
