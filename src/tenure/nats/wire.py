@@ -31,6 +31,25 @@ BROKEN_HEADERS = "Tenure-Broken"
 """The header that a message is given whose own ones cannot be read, or are Tenure's and not clear: what is wrong."""
 
 _OURS = b"tenure-"
+_USUAL = frozenset(
+    {
+        "KV-Operation",
+        "Nats-Expected-Last-Subject-Sequence",
+        "Nats-Last-Sequence",
+        "Nats-Marker-Reason",
+        "Nats-Msg-Id",
+        "Nats-Msg-Size",
+        "Nats-Num-Pending",
+        "Nats-Sequence",
+        "Nats-Stream",
+        "Nats-Subject",
+        "Nats-TTL",
+        "Nats-Time-Stamp",
+        "Tenure-Revision",
+        "Tenure-State",
+    }
+)
+"""Names that need no second look: they are well formed, and differ in more than their capitals."""
 _PING = b"PING\r\n"
 _PIECE = 65_536
 """What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
@@ -97,6 +116,30 @@ def _header_fault(block: bytes) -> str:
     return ""
 
 
+def _plain_fields(block: bytes) -> dict[str, str] | None:
+    """The headers of a block as everybody writes them, with names that differ; None: for nats-py to read."""
+    try:
+        first, *lines, last, end = block.decode("ascii").split("\r\n")
+    except ValueError:  # not ASCII, or too short
+        return None
+    if first != "NATS/1.0" or last or end:
+        return None
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(": ")
+        if not colon or value.strip() != value:
+            return None
+        fields[name] = value
+    if not fields or len(fields) < len(lines):
+        return None
+    if fields.keys() <= _USUAL:
+        return fields
+    clear = all(name.replace("-", "").isalnum() for name in fields) and len({name.lower() for name in fields}) == len(
+        lines
+    )
+    return fields if clear else None
+
+
 class QuickClient(WaryClient):
     """A nats-py client that writes and reads with less ado. To be made in the loop that it is used in."""
 
@@ -116,6 +159,11 @@ class QuickClient(WaryClient):
             if self._transport is not None:
                 self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
             raise
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        """As nats-py's, which looks at each character of each name: 40 us for a message of the server's."""
+        fields = _plain_fields(headers) if headers is not None else None
+        return await super()._process_headers(headers) if fields is None else fields
 
     def take_answers(self, subscription: Subscription, prefix: str, answered: Callable[[bytes, bytes], None]) -> None:
         """Call ``answered(subject without prefix, data)`` for what arrives for ``subscription`` without headers."""
