@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
@@ -187,28 +187,27 @@ class App:
         return Client(self, _checked(url), check_options("connect", options))
 
     def worker(
-        self, url: str | None = None, *, queues: Iterable[str] | None = None, concurrency: int = 100, **options: Any
+        self,
+        url: str | None = None,
+        *,
+        queues: Iterable[str] | Mapping[str, int] | None = None,
+        concurrency: int = 100,
+        **options: Any,
     ) -> Worker:
         """A worker, to be used as ``async with app.worker() as worker: await worker.run()``.
 
-        ``queues``: default those of the app's actors. ``concurrency``: bodies at once. Raises ConfigError.
+        ``queues``: default those of the app's actors; with weights, ``{"default": 3, "bulk": 1}``, their slots go 3 : 1 while
+        both have work. ``concurrency``: bodies at once. Raises ConfigError.
         """
         from tenure.worker import Worker
 
-        if isinstance(queues, str):
-            msg = f"queues must be a list of names, got {queues!r}: write [{queues!r}]"
-            raise ConfigError(msg)
         slots = whole(concurrency)
         if slots is None or slots < 1:
             msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
             raise ConfigError(msg)
-        try:
-            chosen = sorted(
-                {actor.task.queue for actor in self.actors.values()} or {"default"} if queues is None else queues
-            )
-        except TypeError as error:
-            raise ConfigError(f"queues must be a list of names, got {queues!r}") from error
+        used = sorted({actor.task.queue for actor in self.actors.values()} or {"default"})
         options = check_options("worker", options, "queues", "concurrency")
+        chosen = used if queues is None else queues
         return Worker(self, _checked(url), queues=chosen, concurrency=slots, options=options)
 
     def supervisor(self, url: str | None = None, **options: Any) -> Supervisor:

@@ -69,8 +69,11 @@ Level = Annotated[LogLevel, typer.Option("--log-level", help="Least severity tha
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.", show_default=False)]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", "-q", help="Queue to work on; may be repeated. Default: the app's.", show_default=False),
-]
+    typer.Option(
+        "--queue", "-q", metavar="NAME[=WEIGHT]", help="Queue to work on; may be repeated. Default: the app's.",
+        show_default=False,
+    ),
+]  # fmt: skip
 MetricsPort = Annotated[
     int | None,
     typer.Option(

@@ -17,6 +17,7 @@ import msgspec
 from tenure.actors import Call
 from tenure.app import App
 from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.shares import check_queues
 from tenure.times import seconds_in
 
 
@@ -113,6 +114,17 @@ def _json_or_word(word: str) -> Any:
         return msgspec.json.decode(word)
     except msgspec.DecodeError:
         return word
+
+
+def weighted(queues: list[str] | None) -> dict[str, int] | None:
+    """Queues and weights from ``--queue NAME`` and ``--queue NAME=WEIGHT``. Raises ConfigError."""
+    if not queues:
+        return None
+    given: dict[str, object] = {}
+    for text in queues:
+        name, equals, weight = text.partition("=")
+        given[name] = int(weight) if weight.isdecimal() else (weight if equals else 1)
+    return check_queues(given)
 
 
 def duration(text: str | None, option: str) -> float | None:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -25,7 +25,7 @@ from tenure import telemetry
 from tenure.app import App
 from tenure.cli import options as o
 from tenure.cli.output import print_json
-from tenure.cli.parsing import load_app
+from tenure.cli.parsing import load_app, weighted
 from tenure.cli.problems import Exit, complain, tell
 from tenure.loops import in_own_thread, run_loop, settle_collector
 from tenure.supervisor.beside import Beside
@@ -46,7 +46,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What a worker process was asked for."""
 
     url: str | None = None
-    queues: list[str] | None = None
+    queues: dict[str, int] | None = None
     concurrency: int = 100
     with_supervisor: bool = False
     metrics_host: str = "127.0.0.1"
@@ -77,9 +77,10 @@ def worker(
     4 bodies did not end and were given up (other workers run them again), 130 a third signal.
     """
     telemetry.configure(log_level.value, as_json=log_json)
+    queues = weighted(queue)
     settings = Settings(
         url=url,
-        queues=queue,
+        queues=queues,
         concurrency=concurrency,
         with_supervisor=with_supervisor,
         metrics_host=metrics_host,
@@ -88,12 +89,12 @@ def worker(
         with_stdin=stop_with_stdin,
     )
     app = load_app(target)
-    _doubt(queue or [], app)
+    _doubt(queues or {}, app)
     settle_collector()
     return run_loop(_main(app, settings))
 
 
-def _doubt(queues: list[str], app: App) -> None:
+def _doubt(queues: Iterable[str], app: App) -> None:
     """A mistyped queue would be worked on in silence for ever. It is no error: other apps' runs may wait there."""
     used = sorted({actor.task.queue for actor in app.actors.values()})
     for name in queues:

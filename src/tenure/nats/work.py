@@ -49,7 +49,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """One delivered wake-up.
 
     ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1. ``was_parked``: a
-    place is reserved for its run.
+    place is reserved for its run. ``pending``: how many more its lane held that were never delivered.
     """
 
     subject: str
@@ -59,6 +59,7 @@ class Delivery(msgspec.Struct, frozen=True):
     generation: int = 0
     found: Found | None = None
     was_parked: bool = False
+    pending: int = 0
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -271,13 +272,13 @@ class Work:
         """Take a delivered message apart. Never raises: what is malformed is looked up in the record, or is foreign."""
         to = self._names.parse_work(msg.subject)
         ack = parse_ack(msg.reply)
-        deliveries = ack.deliveries if ack else 1
+        deliveries, pending = (ack.deliveries, ack.pending) if ack else (1, 0)
         line, _, data = msg.data.partition(b"\n")
         try:
             head = _head.decode(line)
         except UNREADABLE:
-            return Delivery(msg.subject, msg.reply, deliveries, to)
-        nothing = Delivery(msg.subject, msg.reply, deliveries, to, head.g, was_parked=bool(head.p))
+            return Delivery(msg.subject, msg.reply, deliveries, to, pending=pending)
+        nothing = Delivery(msg.subject, msg.reply, deliveries, to, head.g, was_parked=bool(head.p), pending=pending)
         if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
             return nothing
         try:
@@ -286,7 +287,7 @@ class Work:
             return nothing
         if to is None or record.key != to.key or record.run_id != to.run_id:
             return nothing
-        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r), bool(head.p))
+        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r), bool(head.p), pending)
 
     async def ack(self, reply: str) -> None:
         """The wake-up has done its duty. A hint: if it gets lost the wake-up comes again and finds nothing to do."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +28,7 @@ from tenure.client import Client
 from tenure.clock import using
 from tenure.core.errors import ConfigError
 from tenure.core.records import Phase, State, read_state
+from tenure.core.shares import check_queues
 from tenure.isolation import Home
 from tenure.nats.memory import MemoryServer
 from tenure.nats.scan import Header
@@ -72,7 +73,7 @@ class MemoryClient(Client):
         workers: int = 1,
         supervisors: int = 1,
         concurrency: int = 100,
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str] | Mapping[str, int] | None = None,
         start: datetime | None = None,
         seed: int = 0,
     ) -> None:
@@ -82,7 +83,7 @@ class MemoryClient(Client):
         self.server = MemoryServer(f"{app.namespace}-{next(_numbers)}", clock=self.virtual.clock)
         """The server: ``kill`` and ``start`` it, ``pause`` and ``resume``, or ``disconnect`` a client."""
         super().__init__(app, self.server.url, {})
-        chosen = None if queues is None else list(queues)
+        chosen = None if queues is None else check_queues(queues)
         self.workers: list[Worker] = [
             app.worker(self.server.url, queues=chosen, concurrency=concurrency) for _ in range(workers)
         ]
@@ -211,7 +212,7 @@ def memory(
     workers: int = 1,
     supervisors: int = 1,
     concurrency: int = 100,
-    queues: Iterable[str] | None = None,
+    queues: Iterable[str] | Mapping[str, int] | None = None,
     start: datetime | None = None,
     seed: int = 0,
 ) -> MemoryClient:

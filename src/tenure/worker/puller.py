@@ -1,17 +1,22 @@
 """Pulling: asks the lanes for as many wake-ups as there are free slots, and hands back at once what comes too much.
 
 A lane that lately delivered is asked for every free slot; a quiet one for a single wake-up, so that it is heard at once
-when something comes. With several lanes busy more may arrive than there are slots: a surplus goes back with no delay,
-for whoever is free.
+when something comes. Once two lanes are known to hold more than they brought, each is asked for its share only
+(`core/shares`). What was asked for cannot be taken back, so an answer may come late and be one too many: a surplus goes
+back with no delay, for whoever is free.
+
+What a lane holds is known from its last message. Another worker may have taken it since: what a share does not bring
+within 20 ms is not kept a slot for any longer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from tenure.core.errors import Unavailable
+from tenure.core.shares import Line, Shares
 from tenure.core.subjects import PRIORITIES
 from tenure.nats.lane import Lane
 from tenure.nats.patience import Patience
@@ -23,13 +28,20 @@ _REFILL_SECONDS = 0.002
 """Slots that come free within this time are asked for together: a pull request each would cost a tenth of a task."""
 
 
+_DRY_SECONDS = 0.02
+"""What a lane was asked for and is still to come after this time is not there any more."""
+
+
 class Puller:
-    """The lanes of one worker. ``free`` says how many more runs may be started now; ``start`` starts one."""
+    """The lanes of one worker.
+
+    ``queues``: their weights. ``free`` says how many more runs may be started now; ``start`` starts one.
+    """
 
     def __init__(
         self,
         stores: Stores,
-        queues: list[str],
+        queues: Mapping[str, int],
         *,
         desk: Desk,
         free: Callable[[], int],
@@ -44,8 +56,11 @@ class Puller:
         self._start = start
         self._spawn = spawn
         self._on_crash = on_crash
-        self._lanes: list[Lane] = []
+        self._shares = Shares(queues)
+        self._lanes: dict[Lane, Line] = {}
         self._hot: set[Lane] = set()
+        self._asked: dict[Lane, float] = {}
+        self._dry_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.pulling = False
         """Whether wake-ups are taken in. Set to False at the drain signal, before the lanes are closed."""
@@ -65,7 +80,7 @@ class Puller:
                     on_crash=self._on_crash,
                 )
                 await self._open(lane)
-                self._lanes.append(lane)
+                self._lanes[lane] = self._shares.line(queue, priority)
         await self._desk.open(self._take)
         self.pulling = not stopping.is_set()
         await self._refill()
@@ -85,11 +100,15 @@ class Puller:
     async def close(self) -> None:
         """Close every lane; what was under way is handed back before this returns."""
         self.pulling = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        lanes, self._lanes = self._lanes, []
+        for timer in (self._timer, self._dry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._dry_timer = None
+        lanes, self._lanes = self._lanes, {}
+        for line in lanes.values():
+            self._shares.waits(line, 0)
         self._hot.clear()
+        self._asked.clear()
         await self._desk.close()
         for lane in lanes:
             await lane.close()
@@ -118,20 +137,69 @@ class Puller:
         free = self._free()
         if free <= 0 or not self.pulling:
             return
-        for lane in self._lanes:
-            await lane.want(free if lane in self._hot else 1)
+        if self._shares.contended:
+            await self._share_out(free)
+            return
+        for lane, line in self._lanes.items():
+            await lane.want(free if lane in self._hot or line.waiting else 1)
+
+    async def _share_out(self, free: int) -> None:
+        self._see_asked()
+        given = self._shares.allot(free)
+        now = self._stores.clock.steady()
+        for lane, line in self._lanes.items():
+            more = given.get(line)
+            if more is None:
+                await lane.want(1)
+            elif more:
+                self._asked[lane] = now
+                await lane.want(lane.outstanding + more)
+        self._look_for_dry()
+
+    def _see_asked(self) -> None:
+        for lane, line in self._lanes.items():
+            line.asked = lane.outstanding
+
+    def _look_for_dry(self) -> None:
+        if self._asked and self._dry_timer is None and self.pulling:
+            self._dry_timer = asyncio.get_running_loop().call_later(_DRY_SECONDS, self._find_dry)
+
+    def _find_dry(self) -> None:
+        """Give slots away that are kept for what does not come."""
+        self._dry_timer = None
+        now = self._stores.clock.steady()
+        for lane, since in list(self._asked.items()):
+            if not lane.outstanding:
+                del self._asked[lane]
+            elif now - since >= _DRY_SECONDS:
+                del self._asked[lane]
+                self._shares.waits(self._lanes[lane], 0)
+                self.refill_soon()
+        self._look_for_dry()
 
     async def _received(self, lane: Lane, delivery: Delivery) -> None:
         if lane not in self._hot:
             self._hot.add(lane)
             self.refill_soon()
-        free = self._free()
-        if self.pulling and free > 0:
-            await self._start(delivery)
-            if self._free() == free:  # foreign, or in hand already: no slot comes free that would ask for the next
-                self.refill_soon()
-        else:
+        line = self._lanes.get(lane)
+        if line is None or not self.pulling:  # closing
             await self._stores.work.nak(delivery.reply)
+            return
+        if lane in self._asked:
+            self._asked[lane] = self._stores.clock.steady()
+        if self._shares.contended:
+            self._see_asked()
+        free = self._free()
+        if not self._shares.brings(line, delivery.pending, free, again=delivery.deliveries > 1):
+            await self._stores.work.nak(delivery.reply)
+            return
+        await self._start(delivery)
+        left = self._free()
+        if left < free:
+            self._shares.took(line)
+        # Foreign, or in hand already: no slot comes free that would ask for the next. Or a share turned out to be larger.
+        if left == free or (left and line.waiting > lane.outstanding):
+            self.refill_soon()
 
     async def _take(self, delivery: Delivery) -> bool:
         """Start what another worker offers, in a slot that is free now: what was pulled for that slot is a surplus then."""

@@ -17,7 +17,7 @@ from tenure.clock import here
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
-from tenure.core.subjects import check_name
+from tenure.core.shares import check_queues
 from tenure.crashes import Crashes
 from tenure.lease import Lease
 from tenure.nats.patience import Patience
@@ -50,15 +50,13 @@ class Worker(Service):
     kind = "worker"
     _already_runs = "the worker already runs: stop it first, or make a second worker"
 
-    def __init__(self, app: App, url: str, *, queues: list[str], concurrency: int, options: dict[str, Any]) -> None:
-        if not queues:
-            msg = "a worker needs at least one queue"
-            raise ConfigError(msg)
+    def __init__(self, app: App, url: str, *, queues: object, concurrency: int, options: dict[str, Any]) -> None:
+        self.weights = check_queues(queues)
         if not isinstance(concurrency, int) or concurrency < 1:
             msg = f"concurrency must be a whole number >= 1, got {concurrency!r}"
             raise ConfigError(msg)
         self.concurrency = concurrency
-        self.queues = [check_name("queue", queue) for queue in queues]
+        self.queues = list(self.weights)
         super().__init__(app, url, queues=self.queues, options=options)
         self.table = Table()
         self._handler: Handler | None = None
@@ -80,7 +78,7 @@ class Worker(Service):
         self._handler.spawn = self._spawn
         self._puller = Puller(
             self.stores,
-            self.queues,
+            self.weights,
             desk=Desk(self.stores, self.queues, self.app.actors, self.table, lambda: self._unexpected("desk.crashed")),
             free=self._free,
             start=self._begin,
