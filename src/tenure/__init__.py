@@ -24,6 +24,7 @@ from tenure.core.errors import (
     Unavailable,
     UnreadableRecord,
 )
+from tenure.core.history import Step
 from tenure.run import Run
 from tenure.settings import Limit, Retry
 from tenure.status import Cancelled, Event, Status
@@ -56,6 +57,7 @@ __all__ = [
     "RunSuperseded",
     "Snooze",
     "Status",
+    "Step",
     "Stopped",
     "TenureError",
     "Unavailable",

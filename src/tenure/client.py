@@ -19,6 +19,7 @@ from tenure.checks import check_choice, check_items, check_reason, check_run_id,
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
+from tenure.core.history import Step, steps
 from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, Overlap, Phase, Record
 from tenure.core.subjects import check_key
@@ -129,7 +130,7 @@ class Client:
         command = c.Submit(
             key=key,
             run_id=run_id,
-            task=await stores.with_args(call.task, call.args, run_id),
+            task=await stores.with_args(call.task, call.args, run_id, key=key),
             due=due,
             if_live=if_live,
             if_differs=if_differs,
@@ -194,7 +195,8 @@ class Client:
         stores = self.stores
         run_id = stores.clock.new_id()
         due = due_time(delay, at, stores.clock.now())
-        command = c.Replace(key=key, run_id=run_id, task=await stores.with_args(call.task, call.args, run_id), due=due)
+        task = await stores.with_args(call.task, call.args, run_id, key=key)
+        command = c.Replace(key=key, run_id=run_id, task=task, due=due)
         return await self._start(command, call.result_type)
 
     async def _start(
@@ -289,6 +291,15 @@ class Client:
         if status.phase not in {"running", "stopping"}:
             return status
         return replace(status, progress=await self.stores.sessions.progress(status.key, status.run_id))
+
+    async def history(self, key: str) -> list[Step]:
+        """What happened to a key, the oldest first: who claimed, who was refused and why, generation by generation.
+
+        Of the last ``history_days``, also of a key that is gone by now. Best effort: under load single steps may be missing.
+        Raises InvalidCall, Unavailable, TenureError (no history is kept).
+        """
+        stores = self.stores
+        return steps(*await stores.history.read(check_key(key), stores.runs.patience()))
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -15,11 +15,13 @@ MAX_INLINE_BYTES = 131_072
 """A record (at most 1 MiB, the server's limit for one message) may hold its arguments, their copies in up to four dead
 letters that are still owed, and a successor's arguments or a result. Were there no room, a run could not end."""
 MIN_DEAD_KEPT_DAYS = 1 / 24
+MIN_HISTORY_BYTES = 8_388_608
+"""An eighth of it is for refusals, and one message of either stream may be 1 MiB."""
 MIN_TTL_SECONDS = 0.4
 MAX_REPLICAS = 5
 _WHOLE = frozenset({
     "replicas", "inline_limit_bytes", "blob_limit_bytes", "wake_limit_bytes", "traceback_limit_bytes", "repairs_at_once",
-    "stuck_limit", "commands_at_once",
+    "stuck_limit", "commands_at_once", "history_limit_bytes",
 })  # fmt: skip
 
 
@@ -32,6 +34,8 @@ class Config(Struct, frozen=True, kw_only=True):
     ``storage`` (file): file or memory.
     ``dead_kept_days`` (30): how long the letter of a run that failed for good is kept; set anew where ``setup`` is given the
     app.
+    ``history_days`` (7): how long it is told what happened to a key (`tenure show KEY --history`); 0: nothing is kept.
+    ``history_limit_bytes`` (67108864): and how much of that, the oldest goes first; both as ``dead_kept_days``.
 
     Whose time is it:
 
@@ -81,6 +85,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ``commands_at_once`` (128): commands of the inbox that it has in hand at the same time.
     ``command_patience_seconds`` (3600): how long a command for an actor that no supervisor's code knows, or for a key that
     cannot take it now, is tried again before it is rejected.
+    ``blob_grace_seconds`` (3600): so old must arguments and results in the blob store be before they go once nothing names them.
 
     Raises ConfigError for what cannot work, alone or together; it names the settings.
     """
@@ -97,6 +102,8 @@ class Config(Struct, frozen=True, kw_only=True):
     wake_limit_bytes: int = 16_384
     traceback_limit_bytes: int = 8_192
     dead_kept_days: float = 30.0
+    history_days: float = 7.0
+    history_limit_bytes: int = 67_108_864
     reread_seconds: float = 10.0
     pull_expires_seconds: float = 4.0
     idle_heartbeat_seconds: float = 2.0
@@ -106,6 +113,7 @@ class Config(Struct, frozen=True, kw_only=True):
     repairs_at_once: int = 32
     commands_at_once: int = 128
     command_patience_seconds: float = 3_600.0
+    blob_grace_seconds: float = 3_600.0
     stop_seconds: float = 2.0
     stuck_limit: int = 20
     child_start_seconds: float = 30.0
@@ -140,6 +148,10 @@ class Config(Struct, frozen=True, kw_only=True):
             )
         if self.dead_kept_days < MIN_DEAD_KEPT_DAYS:
             _bad("dead_kept_days must be at least an hour (1 / 24)")
+        if 0 < self.history_days < MIN_DEAD_KEPT_DAYS:
+            _bad("history_days must be at least an hour (1 / 24), or 0: no history")
+        if self.history_limit_bytes < MIN_HISTORY_BYTES:
+            _bad(f"history_limit_bytes must be at least {MIN_HISTORY_BYTES}, got {self.history_limit_bytes!r}")
 
     def _check_each(self) -> None:
         for name in self.__struct_fields__:
@@ -148,6 +160,8 @@ class Config(Struct, frozen=True, kw_only=True):
                 continue
             if name in _WHOLE and ((count := whole(value)) is None or count < 1):
                 _bad(f"{name} must be a whole number >= 1, got {value!r}")
+            if name == "history_days" and number(value) == 0:
+                continue
             if (size := number(value)) is None or size <= 0:
                 _bad(f"{name} must be a finite number > 0, got {value!r}")
             if type(value) not in {int, float}:  # of a class of its own: a session's entry could not hold it

@@ -42,6 +42,7 @@ TAIL_OUTCOMES = ("succeeded", "rescheduled", "retried", "failed", "snoozed", "ha
 SUPERSEDED_WHERE = ("head", "tail", "retry", "reschedule")
 CANCELLED_WHERE = ("waiting", "running", "forced")
 REPAIRS = (
+    "blob",
     "session",
     "takeover",
     "wakeup",

@@ -26,6 +26,7 @@ from tenure.gates import Gates
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
 from tenure.nats.dead import Dead
+from tenure.nats.history import History
 from tenure.nats.inbox import Inbox
 from tenure.nats.limits import Limits
 from tenure.nats.parking import Parking
@@ -56,6 +57,7 @@ class Stores:
         self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names)
         self.inbox = Inbox(conn, names)
+        self.history = History(conn, names, clock.steady, enabled=conn.config.history_days > 0)
         self.limits = Limits(conn, names)
         self.parking = Parking(conn, names, self.work)
         self.gates = Gates(self.limits, self.parking, clock)
@@ -94,11 +96,11 @@ class Stores:
         """Close the connection."""
         await self.conn.close()
 
-    async def put_blob(self, name: str, data: bytes, patience: Patience) -> Blob:
+    async def put_blob(self, name: str, data: bytes, patience: Patience, *, key: str, origin: str = "") -> Blob:
         """Store a blob, repeated while ``patience`` lasts. Raises InvalidCall if it is too large, Unavailable."""
         while True:
             try:
-                return await self.blobs.put(name, data)
+                return await self.blobs.put(name, data, key=key, origin=origin)
             except Unavailable:
                 if not await patience.pause():
                     raise
@@ -114,7 +116,9 @@ class Stores:
                 if not await patience.pause():
                     raise
 
-    async def with_args(self, task: Task, data: bytes, run_id: str, patience: Patience | None = None) -> Task:
+    async def with_args(
+        self, task: Task, data: bytes, run_id: str, *, key: str, patience: Patience | None = None
+    ) -> Task:
         """The task with these arguments, in a blob where they are too long for a record: one blob however often it is asked.
 
         Repeated while ``patience`` lasts. Raises InvalidCall if they are too large, Unavailable.
@@ -123,7 +127,10 @@ class Stores:
             return task
         name = f"{run_id}.args"
         try:
-            blob = await (self.blobs.put(name, data) if patience is None else self.put_blob(name, data, patience))
+            if patience is None:
+                blob = await self.blobs.put(name, data, key=key)
+            else:
+                blob = await self.put_blob(name, data, patience, key=key)
         except InvalidCall as error:
             msg = f"actor {task.actor}: the arguments are too large: {error}"
             raise InvalidCall(msg, field="call") from error

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from tenure.cli import options as o
+from tenure.cli.history import tell_history
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.client import Client
@@ -60,11 +61,21 @@ def row_of(key: str, text: str, now: float) -> Row | None:
 
 
 def show(
-    key: o.Key, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
+    key: o.Key,
+    *,
+    history: Annotated[
+        bool, typer.Option("--history", help="Tell what happened to it instead, the oldest first.", show_default=False)
+    ] = False,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
 ) -> int:
     """Show a key: phase, generation, attempt, holder, progress, error."""
     the_app = o.app_for(namespace, app)
     encode_key(key)
+    if history:
+        return run_loop(tell_history(the_app, url, key, as_json=as_json))
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:

@@ -136,6 +136,9 @@ class Names:
         self.known_prefix = f"{self.root}.known."
         self.dead_stream = f"TENURE_{namespace}_DEAD"
         self.dead_prefix = f"{self.root}.dead."
+        self.history_stream = f"TENURE_{namespace}_HISTORY"
+        self.refused_stream = f"TENURE_{namespace}_REFUSED"
+        self.refused_prefix = f"{self.root}.refused."
         self.event_prefix = f"{self.root}.event."
         self.note_prefix = f"{self.root}.note."
         self.blobs_bucket = f"TENURE_{namespace}_BLOBS"
@@ -148,6 +151,10 @@ class Names:
     def event(self, key: str) -> str:
         """Subject on which every write of a key's record is repeated (plain NATS, at most once)."""
         return self.event_prefix + encode_key(key)
+
+    def refused(self, key: str) -> str:
+        """Subject on which it is told who was refused at a key."""
+        return self.refused_prefix + encode_key(key)
 
     def progress(self, key: str, run_id: str) -> str:
         """Subject of a run's latest progress.

@@ -16,10 +16,12 @@ from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.subjects import Names
-from tenure.nats import blobs, dead, inbox, runs, sessions, work
+from tenure.nats import blobs, dead, history, inbox, runs, sessions, work
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats.runs import NO_STREAM
+from tenure.telemetry import get_logger
 
+_log = get_logger("tenure.setup")
 _INCARNATION = "tenure.incarnation"
 _NAME_IN_USE = 10058
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
@@ -30,7 +32,7 @@ _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     dead.spec,
     inbox.spec,
 )
-_FREE = frozenset({"name", "storage", "num_replicas", "max_age"})
+_FREE = frozenset({"name", "storage", "num_replicas", "max_age", "max_bytes"})
 _NO_INFO: dict[str, Any] = {"config": {}, "state": {"last_seq": 0}}
 _MUTABLE = frozenset(
     {
@@ -41,6 +43,8 @@ _MUTABLE = frozenset(
         "subject_delete_marker_ttl",
         "max_msgs_per_subject",
         "max_age",
+        "max_bytes",
+        "max_msgs",
     }
 )
 
@@ -110,7 +114,56 @@ async def ensure(
     if not incarnation:
         msg = f"stream {names.runs_stream} was not made by Tenure (its metadata lack {_INCARNATION}): use another namespace"
         raise ConfigError(msg)
+    if config.history_days:
+        changes += await _ensure_history(
+            conn, names, config, incarnation, replicas=replicas, capped=dead_kept_days is not None, migrate=migrate
+        )
     return Topology(incarnation, tuple(changes), revision, copies)
+
+
+async def _ensure_history(
+    conn: Connection,
+    names: Names,
+    config: Config,
+    incarnation: str,
+    *,
+    replicas: int | None,
+    capped: bool,
+    migrate: bool,
+) -> list[Change]:
+    """The streams that people look at and nothing depends on: what is wrong with them is told, and stops nobody.
+
+    A mirror of a runs bucket that was made anew would wait for revisions that come again in years: ``setup`` makes it anew too.
+    """
+    changes = []
+    for make in (history.spec, history.refused_spec):
+        spec = make(names, replicas or config.replicas, config.storage)
+        caps = history.caps(spec, config.history_days, config.history_limit_bytes)
+        wanted = ({} if replicas is None else {"num_replicas": replicas}) | (caps if capped else {})
+        full = spec | caps | {"metadata": {_INCARNATION: incarnation}}
+        try:
+            info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
+            stale = info is not None and incarnation_of(info) != incarnation
+            if stale and migrate:
+                await _call(conn, f"STREAM.DELETE.{spec['name']}", {})
+            if info is None or (stale and migrate):
+                await _call(conn, f"STREAM.CREATE.{spec['name']}", full)
+                changes.append(Change(spec["name"], "created", (_STALE,) if stale else ()))
+            elif stale:
+                changes.append(_told(spec["name"], f"{_STALE}; run `tenure setup`"))
+            else:
+                changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate))
+        except ConfigError as error:
+            changes.append(_told(spec["name"], str(error)))
+    return changes
+
+
+_STALE = "it was of a runs bucket that was made anew since"
+
+
+def _told(stream: str, why: str) -> Change:
+    _log.warning("history.not_kept", stream=stream, reason=why)
+    return Change(stream, "differs", (why,))
 
 
 def incarnation_of(info: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from tenure.metrics import Metrics
 from tenure.nats.micro import Micro, Reply, Request
 from tenure.nats.patience import Patience
 from tenure.stores import Stores
+from tenure.supervisor.told import tell_rejected
 from tenure.telemetry import get_logger
 from tenure.wishes import Reason, Refusal, Sent, Wish, headers_of, read
 
@@ -136,7 +137,7 @@ class Api:
                 return _error("not_found", f"there is no key {wish.key!r}", _GONE)
             phase = await self._phase(wish.key, out.run_id)
             return _answer(asdict(out) | {"phase": phase, "accepted": out.outcome in {"cancelled", "stopping"}})
-        task = await self._stores.with_args(command.task, wish.args, command.run_id)
+        task = await self._stores.with_args(command.task, wish.args, command.run_id, key=wish.key)
         run = await client._start(replace(command, task=task), Any)  # noqa: SLF001  (a submit like the client's own)
         self._metrics.commands[wish.verb, "applied" if run.accepted else "kept"] += 1
         said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "accepted": run.accepted}
@@ -174,6 +175,7 @@ class Api:
         )
         self._metrics.commands[sent.verb, "rejected"] += 1
         self._metrics.rejections[refusal.reason] += 1
+        await tell_rejected(stores.history, sent.headers, refusal.reason, refusal.text)
         try:
             await stores.dead.keep_rejected(letter, Patience(stores.clock, stores.config.request_timeout_seconds))
         except TenureError as error:

@@ -26,6 +26,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.stores import Stores
 from tenure.supervisor.marks import Forgetter
+from tenure.supervisor.told import tell_rejected
 from tenure.telemetry import get_logger
 from tenure.wishes import MSG_ID, Refusal, Sent, Wish, read
 
@@ -175,7 +176,7 @@ class Commands:
         stores = self._stores
         command, at = wish.command, NOTHING if wish.verb == "submit" else None
         if not isinstance(command, c.Cancel):
-            task = await stores.with_args(command.task, wish.args, command.run_id, patience)
+            task = await stores.with_args(command.task, wish.args, command.run_id, key=wish.key, patience=patience)
             command = replace(command, task=task)
         first = at is not None
 
@@ -244,6 +245,7 @@ class Commands:
             await self._put_off(message)
             return "put_off"
         await stores.inbox.ack(message)
+        await tell_rejected(stores.history, headers, refusal.reason, refusal.text)
         self._metrics.rejections[refusal.reason] += 1
         _log.warning("command.rejected", subject=message.subject, reason=refusal.reason, text=refusal.text)
         return "rejected"

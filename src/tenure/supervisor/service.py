@@ -17,6 +17,7 @@ from tenure.core.sweeps import owners, partition_of
 from tenure.lease import Lease
 from tenure.service import Service
 from tenure.supervisor.api import AT_ONCE, Api
+from tenure.supervisor.blobs import Leftovers
 from tenure.supervisor.census import Census
 from tenure.supervisor.commands import Commands
 from tenure.supervisor.keepers import Keepers
@@ -91,6 +92,7 @@ class Supervisor(Service):
                     ("inbox", commands.pull),
                     ("strays", commands.find_strays),
                     ("marks", commands.forgetter.forget),
+                    ("blobs", Leftovers(stores, self.metrics, self._mine).look),
                     *[("command", commands.apply)] * config.commands_at_once,
                     ("api", api.listen),
                     *[("answer", api.answer)] * AT_ONCE,

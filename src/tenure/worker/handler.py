@@ -32,6 +32,7 @@ from tenure.worker.body import Ended, Raised, run_body
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.isolate import Children, Remote
+from tenure.worker.refusals import tell_head, tell_tail
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
 
@@ -108,6 +109,7 @@ class Handler:
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
                 self._count_drop(outcome, record, decided=decided is not None)
+                await tell_head(self._stores.history, live, delivery, looked, lease.id)
                 if decided is not None:
                     await self._stores.carry_out(decided, patience)
                 await work.ack(live.reply)
@@ -115,6 +117,7 @@ class Handler:
                 await self._offers.place(delivery, actor)
             case Later(outcome, actor, delay):
                 self._metrics.claims[actor, outcome] += 1
+                await tell_head(self._stores.history, live, delivery, looked, lease.id)
                 longest = self._stores.config.ack_wait_seconds  # nobody else sees it meanwhile, and we may be wrong
                 look = second_look(delivery.deliveries, longest)
                 if outcome == "newer_schema":
@@ -230,6 +233,7 @@ class Handler:
             _log.warning("run.fenced", **about)
         else:
             _log.info("run.superseded", where=void.where, **about)
+        await tell_tail(self._stores.history, context, void)
         await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
         if (
             not fenced

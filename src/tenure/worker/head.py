@@ -35,12 +35,14 @@ class Won(Struct, frozen=True, tag=True):
 class Drop(Struct, frozen=True, tag=True):
     """The wake-up has nothing more to say: acknowledge it.
 
-    ``record``: what was found; ``decided``: this check ended the run, and what that owes is still to be carried out.
+    ``record``: what was found, at ``revision`` (0: not known); ``decided``: this check ended the run, and what that owes is
+    still to be carried out.
     """
 
     outcome: str
     record: Record | None
     decided: Committed | None = None
+    revision: int = 0
 
 
 class Later(Struct, frozen=True, tag=True):
@@ -101,7 +103,7 @@ class Head:
                     found, record = result.found, result.found.record
                     answer = await ticket.take(found, record, patience)
                     if answer is Answer.PARKED:
-                        return Drop("parked", record)
+                        return Drop("parked", record, revision=found.revision)
                     if answer is Answer.BUSY:
                         return Later("busy", record.task.actor)
                     command = replace(command, permit=record.attempt + 1)
@@ -149,7 +151,7 @@ class Head:
             await self._stores.complete(declined.found, patience)
         if record is not None and record.uncounted:
             await self._stores.runs.take(record.key, c.TakeCounts(tag=self._stores.clock.new_id()), patience)
-        return Drop(why.value, record)
+        return Drop(why.value, record, revision=declined.found.revision)
 
     def _busy(self, declined: Declined) -> Looked:
         record = declined.found.record

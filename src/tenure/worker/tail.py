@@ -36,10 +36,14 @@ class Stored(Struct, frozen=True, tag=True):
 
 
 class Void(Struct, frozen=True, tag=True):
-    """Refused: a newer generation (``superseded``), another attempt (``fenced``), or no record (``absent``); ``confirm`` it."""
+    """Refused: a newer generation (``superseded``), another attempt (``fenced``), or no record (``absent``); ``confirm`` it.
+
+    ``revision``: of what was found.
+    """
 
     why: Why
     where: str
+    revision: int = 0
 
 
 class Tail:
@@ -70,7 +74,7 @@ class Tail:
             return Stored(result.decision.did.value, result, failed)
         if result.refused.why is Why.ALREADY:  # my own write, its answer lost
             return Stored(_did(command, result.found.record).value, result, failed)
-        return Void(result.refused.why, _where(command, task))
+        return Void(result.refused.why, _where(command, task), result.found.revision)
 
     async def settle(self, stored: Stored, run_id: str, patience: Patience) -> None:
         """Carry out what a stored outcome owes to the outside. Raises as ``Stores.carry_out``."""
@@ -146,7 +150,8 @@ class Tail:
             hooks = task.policy.hooks.success if task.policy.hooks is not None else ()
             copies = sum(1 for hook in hooks if hook.outcome) if hooks else 0
             most = min(self._stores.config.inline_limit_bytes, _RESULTS_ROOM_BYTES // (1 + copies))
-            result, blob = await self._payload(f"{context.run_id}.{context.attempt}.result", data, patience, most)
+            name = f"{context.run_id}.{context.attempt}.result"
+            result, blob = await self._payload(name, data, patience, key=context.key, most=most)
             told = copies * len(data) if blob is None else 0
             outbox = await self._outbox(context, hooks, told, patience) if context.spawned else ()
             successor = await self._successor(context, next_run_id, patience) if context.rescheduled else None
@@ -163,12 +168,12 @@ class Tail:
         )
 
     async def _payload(
-        self, name: str, data: bytes, patience: Patience, most: int | None = None
+        self, name: str, data: bytes, patience: Patience, *, key: str, origin: str = "", most: int | None = None
     ) -> tuple[Raw | None, Blob | None]:
         """``data`` itself if it is at most ``most`` bytes (default: the inline limit), else the blob it is put into."""
         if len(data) <= (self._stores.config.inline_limit_bytes if most is None else most):
             return Raw(data), None
-        return None, await self._stores.put_blob(name, data, patience)
+        return None, await self._stores.put_blob(name, data, patience, key=key, origin=origin)
 
     async def _outbox(
         self, context: Context, hooks: tuple[Hook, ...], results: int, patience: Patience
@@ -178,10 +183,11 @@ class Tail:
         size = sum(_size(hook.task) for hook in hooks) + results
         for number, spawned in enumerate(context.spawned):
             run_id = self._stores.clock.new_id()
-            args, blob = await self._payload(f"{run_id}.args", spawned.call.args, patience)
+            key = spawned.key or run_id
+            args, blob = await self._payload(f"{run_id}.args", spawned.call.args, patience, key=key, origin=context.key)
             task = replace(spawned.call.task, args=args, blob=blob)
             entry_id = f"{context.run_id}.{context.attempt}.{number}"
-            entries.append(Entry(id=entry_id, key=spawned.key or run_id, run_id=run_id, task=task, due=spawned.due))
+            entries.append(Entry(id=entry_id, key=key, run_id=run_id, task=task, due=spawned.due))
             size += _size(task)
         if size > _RECORD_ROOM_BYTES:
             what = f"{len(entries)} spawned runs and {len(hooks)} hooks take about {size} bytes in one outcome"
@@ -195,7 +201,7 @@ class Tail:
             return None
         if asked.call is None:
             return c.Successor(due=asked.due)
-        args, blob = await self._payload(f"{run_id}.args", asked.call.args, patience)
+        args, blob = await self._payload(f"{run_id}.args", asked.call.args, patience, key=context.key)
         return c.Successor(due=asked.due, task=replace(asked.call.task, args=args, blob=blob))
 
 

@@ -86,8 +86,14 @@ class JetStream:
         return found.consumers.get(name) if found else None
 
     def add_stream(self, stream: Stream) -> None:
-        """Have it take what is published."""
+        """Have it take what is published, or, a mirror, what its origin holds and takes."""
         self.streams[stream.name] = stream
+        for mirror in self.streams.values():
+            origin = self.streams.get((mirror.config.get("mirror") or {}).get("name", ""))
+            if origin is not None and stream in {mirror, origin}:
+                origin.mirrors[mirror.name] = mirror
+                for message in origin.messages.values():
+                    mirror.copy(message)
         for subject in stream.config["subjects"]:
             self.by_subject.add(subject, stream)
 
@@ -98,6 +104,8 @@ class JetStream:
         for subject in stream.config["subjects"]:
             self.by_subject.remove(subject, stream)
         stream.close()
+        for origin in self.streams.values():
+            origin.mirrors.pop(stream.name, None)
         del self.streams[stream.name]
 
     def add_consumer(self, consumer: Consumer) -> None:

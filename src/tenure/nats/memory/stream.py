@@ -46,7 +46,7 @@ _OMITTED_WHEN_EMPTY = ("subject_delete_marker_ttl", "allow_msg_schedules", "repu
 def settle(asked: dict[str, Any]) -> dict[str, Any]:
     """A stream's settings with what the server fills in. Raises Refused."""
     config = _DEFAULTS | {name: value for name, value in asked.items() if value is not None}
-    config["subjects"] = config.get("subjects") or [config["name"]]
+    config["subjects"] = config.get("subjects") or ([] if config.get("mirror") else [config["name"]])
     for name in ("max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size", "max_consumers"):
         config[name] = config[name] or -1
     for name in _OMITTED_WHEN_EMPTY:
@@ -76,6 +76,7 @@ class Stream:
         self.consumers: dict[str, Consumer] = {}
         self.filters: Subjects[Consumer] = Subjects()
         self.seen_ids: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self.mirrors: dict[str, Stream] = {}
         self._expiring: list[tuple[int, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.schedules = Schedules(self)
@@ -137,27 +138,42 @@ class Stream:
         """Store a message, deliver it and repeat it where the stream says so. ``ttl`` in nanoseconds; 0: never."""
         before = self.last_of(subject)
         now = self.server.now()
-        self.last_seq += 1
-        self.last_time = now
-        message = Stored(self.last_seq, subject, headers, data, now, fields)
-        self.messages[message.seq] = message
-        self.size += message.size
-        seqs = self.by_subject.setdefault(subject, OrderedDict())
-        seqs[message.seq] = None
-        most = self.config["max_msgs_per_subject"]
-        while 0 < most < len(seqs):
-            self.remove(next(iter(seqs)))
-        age = self.config["max_age"] if ttl is None else ttl
-        if age:
-            message.expires = now + age
-            heapq.heappush(self._expiring, (message.expires, message.seq))
-            self._arm()
+        message = Stored(self.last_seq + 1, subject, headers, data, now, fields)
+        self._keep(message, self.config["max_age"] if ttl is None else ttl)
         if fields.get(SCHEDULE):
             self.schedules.add(message)
         for consumer in self.filters.match(subject):
             consumer.offer(message)
         self._republish(message, before)
+        for mirror in self.mirrors.values():
+            mirror.copy(message)
         return message
+
+    def copy(self, message: Stored) -> None:
+        """Take in, as a mirror, what was stored at its origin: with its number and time, for as long as the mirror keeps it."""
+        if message.seq <= self.last_seq or not fits(
+            message.subject, self.config["mirror"].get("filter_subject") or ">"
+        ):
+            return
+        self.make_room(message.size)
+        copied = Stored(message.seq, message.subject, message.headers, message.data, message.time, message.fields)
+        self._keep(copied, self.config["max_age"])
+        for consumer in self.filters.match(message.subject):
+            consumer.offer(copied)
+
+    def _keep(self, message: Stored, age: int) -> None:
+        self.last_seq, self.last_time = message.seq, message.time
+        self.messages[message.seq] = message
+        self.size += message.size
+        seqs = self.by_subject.setdefault(message.subject, OrderedDict())
+        seqs[message.seq] = None
+        most = self.config["max_msgs_per_subject"]
+        while 0 < most < len(seqs):
+            self.remove(next(iter(seqs)))
+        if age:
+            message.expires = message.time + age
+            heapq.heappush(self._expiring, (message.expires, message.seq))
+            self._arm()
 
     def _republish(self, message: Stored, before: int) -> None:
         rule = self.config.get("republish")
