@@ -4,9 +4,9 @@ Rules.
 
 1. While two lanes of a queue have work, their slots go 16 : 4 : 1 for high, normal and low; while two queues have work,
    theirs go by the weights that the worker was given. So nothing starves: a low lane gets every 21st slot of its queue at worst.
-2. What has no work gives its share away, and saves nothing up: whoever comes back begins where the others are.
-3. What got slots that nobody else wanted owes nothing for them: no account is more than two rounds ahead of the last one.
-4. A lane is only asked for as much as it is known to hold, so a slot does not wait for what may not be there.
+2. What has no work gives its share away. Of what it did not use it has two rounds at most when it comes back, and of slots
+   that nobody else wanted at the time nobody owes more: accounts are kept so close to each other.
+3. A lane is only asked for as much as it is known to hold, so a slot does not wait for what may not be there.
 
 An account is the number of slots got over the weight; the next slot goes to whoever is behind once it has it. No clock and
 no I/O: the puller tells what lanes hold and what they got.
@@ -60,17 +60,12 @@ class Shares:
         return len(self._busy) > 1
 
     def waits(self, line: Line, number: int) -> None:
-        """So many messages wait in a lane; 0: none that is known. Who comes back has saved nothing up."""
+        """So many messages wait in a lane; 0: none that is known."""
         line.waiting = number
         if number <= 0:
             self._busy.pop(line, None)
-        elif line not in self._busy:
-            others = list(self._busy)
+        else:
             self._busy[line] = None
-            if others:
-                _catch_up(line, [other for other in others if other.queue == line.queue])
-                if all(other.queue != line.queue for other in others):
-                    _catch_up(self._queues[line.queue], [self._queues[other.queue] for other in others])
 
     def brings(self, line: Line, pending: int, free: int, *, again: bool = False) -> bool:
         """Whether a message that a lane has just brought may have one of the ``free`` slots; if not, it goes back and waits.
@@ -98,7 +93,6 @@ class Shares:
         if free > sum(min(other.asked, other.waiting) for other in others):
             return True
         lines = [*others, line]
-        self._level(lines)
         return self._next(lines, dict.fromkeys(lines, 0)) is line
 
     def allot(self, free: int) -> dict[Line, int]:
@@ -138,10 +132,6 @@ class Shares:
 
 def _after(account: Account, coming: int) -> float:
     return account.spent + (coming + 1) / account.weight
-
-
-def _catch_up(account: Account, others: Iterable[Account]) -> None:
-    account.spent = max(account.spent, min((other.spent for other in others), default=0.0))
 
 
 def _cap(accounts: list[Account]) -> None:
