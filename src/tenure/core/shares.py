@@ -4,7 +4,7 @@ Rules.
 
 1. While two lanes of a queue have work, their slots go 16 : 4 : 1 for high, normal and low; while two queues have work,
    theirs go by the weights that the worker was given. So nothing starves: a low lane gets every 21st slot of its queue at worst.
-2. What has no work gives its share away. Of what it did not use it has two rounds at most when it comes back, and of slots
+2. What has no work gives its share away. Of what it did not use it has one round at most when it comes back, and of slots
    that nobody else wanted at the time nobody owes more: accounts are kept so close to each other.
 3. A lane is only asked for as much as it is known to hold, so a slot does not wait for what may not be there.
 
@@ -24,7 +24,7 @@ from tenure.core.subjects import PRIORITIES, check_name
 
 SHARES = {"high": 16, "normal": 4, "low": 1}
 MAX_WEIGHT = 1_000
-_ROUNDS = 2.0
+_ROUNDS = 1.0
 
 
 class Account(Struct, eq=False):

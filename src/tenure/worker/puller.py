@@ -154,6 +154,8 @@ class Puller:
             elif more:
                 self._asked[lane] = now
                 await lane.want(lane.outstanding + more)
+            elif lane.outstanding:  # asked for while it was alone: slots are kept for that too
+                self._asked.setdefault(lane, now)
         self._look_for_dry()
 
     def _see_asked(self) -> None:

@@ -93,7 +93,7 @@ def test_a_queue_without_work_gives_its_share_away() -> None:
     assert world.got == {("default", "normal"): 30, ("bulk", "normal"): 70}
 
 
-def test_who_comes_back_has_saved_no_more_than_two_rounds() -> None:
+def test_who_comes_back_has_saved_no_more_than_a_round() -> None:
     world = World({"default": 1, "bulk": 1}, {("default", "normal"): 1, ("bulk", "normal"): ENDLESS})
     world.fill(1_000)
 
