@@ -200,7 +200,7 @@ class Puller:
         if left < free:
             self._shares.took(line)
         # Foreign, or in hand already: no slot comes free that would ask for the next. Or a share turned out to be larger.
-        if left == free or (left and line.waiting > lane.outstanding):
+        if left == free or (left and line.waiting > lane.outstanding and self._shares.contended):
             self.refill_soon()
 
     async def _take(self, delivery: Delivery) -> bool:
