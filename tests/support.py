@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenure import Client, Config
 from tenure.core.records import encode
 from tenure.core.sessions import Session
+from tenure.stores import Stores
 
 FAST = Config(
     session_ttl_seconds=2.0,
@@ -84,6 +85,17 @@ async def lines(path: Path, number: int) -> list[str]:
 
     found: list[str] = await wait_until(read, description=f"{number} lines in {path.name}")
     return found
+
+
+async def until_mirrored(stores: Stores) -> None:
+    """A new mirror needs a tenth of a second to begin; what is overwritten before that it never sees."""
+
+    async def live() -> bool:
+        info = await stores.conn.api(f"STREAM.INFO.{stores.names.history_stream}", {})
+        assert isinstance(info, dict)
+        return bool(info.get("mirror", {}).get("active", 0) >= 0)
+
+    await wait_until(live, description="the mirror is live")
 
 
 async def no_limit_in_use(client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from msgspec.structs import replace
 
 from tenure.core.commands import Purge
@@ -13,7 +14,13 @@ from tenure.core.records import Policy
 from tenure.nats.history import History
 from tenure.stores import Stores
 from tests.contract.support import finished, submit, submitted
-from tests.support import wait_until
+from tests.support import until_mirrored, wait_until
+
+
+@pytest.fixture(autouse=True)
+async def mirrored(stores: Stores) -> None:
+    await until_mirrored(stores)
+
 
 STALE = Refusal(run_id="r1", where="head", why="the run was over", who="s1", generation=1, seen=7)
 

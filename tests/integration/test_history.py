@@ -14,7 +14,7 @@ from tenure.nats.topology import ensure
 from tests.conftest import Supervisors, Workers
 from tests.processes import WITHIN_SECONDS, Site
 from tests.strangers import Stranger
-from tests.support import FAST, wait_until, wake
+from tests.support import FAST, until_mirrored, wait_until, wake
 
 KEYS = ["plain", "a b", "a.b.>", "ключ/€", "*", "\U0001f600", "x" * 256]
 
@@ -65,6 +65,11 @@ def app(app: App, gate: asyncio.Event) -> App:
         return ctx.generation
 
     return app
+
+
+@pytest.fixture(autouse=True)
+async def mirrored(client: Client) -> None:
+    await until_mirrored(client.stores)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -164,6 +169,7 @@ async def test_a_stale_wake_up_is_told(app: App, client: Client, workers: Worker
 async def test_a_takeover_after_kill_9_names_the_dead_and_the_living(site: Site, supervisors: Supervisors) -> None:
     app = site.app
     async with app.connect(site.url) as client, supervisors.run(app):
+        await until_mirrored(client.stores)
         first = await site.start_worker()
         await client.submit(app.actors["hold"].call(), key="k")
         await site.wait_for("started", "k")
@@ -213,12 +219,13 @@ async def test_one_busy_key_does_not_push_the_others_out(
     namespace: str, nats_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, "PER_KEY", 5)
-    app = App(namespace, config=FAST)
+    app = App(f"{namespace}-few", config=FAST)
 
     @app.actor
     async def quick() -> None: ...
 
     async with app.connect(nats_server) as client:
+        await until_mirrored(client.stores)
         await client.submit(quick.call(), key="seldom")
         for _ in range(20):
             await client.replace(quick.call(), key="often")
@@ -235,7 +242,7 @@ async def test_one_busy_key_does_not_push_the_others_out(
 
 
 async def test_without_history_nothing_is_made_or_sent(namespace: str, nats_server: str) -> None:
-    app = App(namespace, config=replace(FAST, history_days=0))
+    app = App(f"{namespace}-none", config=replace(FAST, history_days=0))
 
     @app.actor
     async def quick() -> None: ...
