@@ -6,7 +6,7 @@ when something comes. Once two lanes are known to hold more than they brought, e
 back with no delay, for whoever is free.
 
 What a lane holds is known from its last message. Another worker may have taken it since: what a share does not bring
-within 20 ms is not kept a slot for any longer.
+within 30 ms is not kept a slot for any longer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _REFILL_SECONDS = 0.002
 """Slots that come free within this time are asked for together: a pull request each would cost a tenth of a task."""
 
 
-_DRY_SECONDS = 0.02
-"""What a lane was asked for and is still to come after this time is not there any more."""
+_LOOK_SECONDS = 0.01
+_DRY_LOOKS = 3
+"""What a lane was asked for and has not brought at so many looks is not there any more. Looks, since between two of them what has
+arrived is read: a loop that was blocked for a while must not take its own delay for the lane's."""
 
 
 class Puller:
@@ -59,7 +61,7 @@ class Puller:
         self._shares = Shares(queues)
         self._lanes: dict[Lane, Line] = {}
         self._hot: set[Lane] = set()
-        self._asked: dict[Lane, float] = {}
+        self._asked: dict[Lane, int] = {}
         self._dry_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.pulling = False
@@ -146,16 +148,15 @@ class Puller:
     async def _share_out(self, free: int) -> None:
         self._see_asked()
         given = self._shares.allot(free)
-        now = self._stores.clock.steady()
         for lane, line in self._lanes.items():
             more = given.get(line)
             if more is None:
                 await lane.want(1)
             elif more:
-                self._asked[lane] = now
+                self._asked[lane] = 0
                 await lane.want(lane.outstanding + more)
             elif lane.outstanding:  # asked for while it was alone: slots are kept for that too
-                self._asked.setdefault(lane, now)
+                self._asked.setdefault(lane, 0)
         self._look_for_dry()
 
     def _see_asked(self) -> None:
@@ -164,17 +165,16 @@ class Puller:
 
     def _look_for_dry(self) -> None:
         if self._asked and self._dry_timer is None and self.pulling:
-            self._dry_timer = asyncio.get_running_loop().call_later(_DRY_SECONDS, self._find_dry)
+            self._dry_timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._find_dry)
 
     def _find_dry(self) -> None:
         """Give slots away that are kept for what does not come."""
         self._dry_timer = None
-        now = self._stores.clock.steady()
-        for lane, since in list(self._asked.items()):
-            if not lane.outstanding:
+        for lane, looks in list(self._asked.items()):
+            self._asked[lane] = looks + 1
+            if not lane.outstanding or looks + 1 >= _DRY_LOOKS:
                 del self._asked[lane]
-            elif now - since >= _DRY_SECONDS:
-                del self._asked[lane]
+            if lane.outstanding and looks + 1 >= _DRY_LOOKS:
                 self._shares.waits(self._lanes[lane], 0)
                 self.refill_soon()
         self._look_for_dry()
@@ -188,7 +188,7 @@ class Puller:
             await self._stores.work.nak(delivery.reply)
             return
         if lane in self._asked:
-            self._asked[lane] = self._stores.clock.steady()
+            self._asked[lane] = 0
         if self._shares.contended:
             self._see_asked()
         free = self._free()
