@@ -32,6 +32,9 @@ HEAD_OUTCOMES = (
     "not_due",
     "busy",
     "parked",
+    "held",
+    "paused",
+    "unready",
     "unknown_actor",
     "handed_over",
     "newer_schema",
@@ -58,6 +61,7 @@ REPAIRS = (
     "place",
     "reserved",
     "parked",
+    "resumed",
 )
 COMMAND_KINDS = ("submit", "replace", "cancel", "other")
 COMMAND_OUTCOMES = ("applied", "kept", "rejected", "put_off")

@@ -34,6 +34,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
 from tenure.nats.runs import Committed, Declined, Found, Runs
 from tenure.nats.sessions import Sessions
+from tenure.nats.switches import Switches
 from tenure.nats.topology import Topology, ensure
 from tenure.nats.work import Work
 
@@ -60,6 +61,7 @@ class Stores:
         self.history = History(conn, names, clock.steady, enabled=conn.config.history_days > 0)
         self.limits = Limits(conn, names)
         self.parking = Parking(conn, names, self.work)
+        self.switches = Switches(conn, names)
         self.gates = Gates(self.limits, self.parking, clock)
 
     @classmethod

@@ -78,8 +78,11 @@ def _claim_stopping(record: Record, command: c.Claim, now: float) -> Result:
 def start(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Result:
     """One more attempt, held by the claiming session: counted in the very write that starts it.
 
-    Under limits only with a place for this very attempt: that of another one may be given back, or taken over.
+    Not where a switch holds it back: only a body that would start is held, never an end. Under limits only with a place for
+    this very attempt: that of another one may be given back, or taken over.
     """
+    if command.held:
+        return Refused(Why.HELD)
     attempt = record.attempt + 1
     if record.task.policy.limits and command.permit != attempt:
         return Refused(Why.LIMITED)

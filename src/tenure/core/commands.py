@@ -87,7 +87,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is
     counted). ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which
     another delivery may have started since, is not meant. ``next_run_id`` is for a successor. ``permit``: the attempt for
-    which it has a place under each of the actor's limits; 0: none.
+    which it has a place under each of the actor's limits; 0: none. ``held``: a switch keeps its body from being started.
     """
 
     session: str
@@ -97,6 +97,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     drained: frozenset[str] = frozenset()
     own_lost: Holder | None = None
     permit: int = 0
+    held: bool = False
 
 
 class Successor(Struct, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ class Why(StrEnum):
     NOT_DUE = "not_due"
     BUSY = "busy"
     LIMITED = "limited"
+    HELD = "held"
     LIVE = "live"
     DIFFERS = "differs"
     ALREADY = "already"

@@ -129,6 +129,7 @@ class Names:
         self.timer_prefix = f"{self.root}.timer."
         self.park_prefix = f"{self.root}.park."
         self.limit_prefix = f"{self.runs_prefix}limit."
+        self.board = f"{self.runs_prefix}switch.board"
         self.handover_prefix = f"{self.root}.handover."
         self.inbox_stream = f"TENURE_{namespace}_INBOX"
         self.inbox_subjects = [f"{self.root}.submit.*", f"{self.root}.replace.*", f"{self.root}.cancel"]

@@ -10,7 +10,7 @@ Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets a
    Deadlines are never extended.
 4. A claim adds one to ``attempt`` in its own write. Under ``stop`` and ``wait`` it needs every entry of ``previous`` to
    be confirmed, under a closed session, or past its deadline. A takeover counts a failure; without budget it writes
-   ``failed`` [22]. Under limits a claim also needs a place for this very attempt (``permits``).
+   ``failed`` [22]. Under limits a claim also needs a place for this very attempt (``permits``); no switch may hold it back.
 5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has
    its successor. With each outcome goes what it owes: its hooks and, of a run that failed for good, its dead letter; a
    superseded run has neither (``aftermath``).
@@ -84,8 +84,8 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     },
     c.Claim: {
         None: (Why.ABSENT,),
-        _W: (_R, Why.NOT_DUE, Why.BUSY, Why.LIMITED, Why.SUPERSEDED),
-        _R: (_R, _F, _W, Why.BUSY, Why.LIMITED, Why.SUPERSEDED),
+        _W: (_R, Why.NOT_DUE, Why.BUSY, Why.HELD, Why.LIMITED, Why.SUPERSEDED),
+        _R: (_R, _F, _W, Why.BUSY, Why.HELD, Why.LIMITED, Why.SUPERSEDED),
         _S: (_C, Why.BUSY, Why.SUPERSEDED),
         _OK: (Why.FINISHED, Why.SUPERSEDED),
         _F: (Why.FINISHED, Why.SUPERSEDED),

@@ -1,8 +1,9 @@
-"""Parked messages: the runs that wait for their place under a limit, in the order in which they came.
+"""Parked messages: the runs that wait for their place under a limit, or for a switch, in the order in which they came.
 
-They lie in the work stream, where no consumer reads them: ``tenure.<ns>.park.<limit>.<key>.<run id>``, each with the
-wake-up that it stands for, so that whoever hands a place over need not read the record. A hint like every message there:
-one too many costs a look, and one that is missing is the sweep's to replace.
+They lie in the work stream, where no consumer reads them: ``tenure.<ns>.park.<limit>.<key>.<run id>`` (for a switch: what
+``core.switches.place_of`` says, in the place of the limit), each with the wake-up that it stands for, so that whoever wakes
+it need not read the record. A hint like every message there: one too many costs a look, and one that is missing is the
+sweep's to replace.
 """
 
 from __future__ import annotations
@@ -53,42 +54,59 @@ class Parking:
         self._names = names
         self._work = work
 
-    async def park(self, limit: str, record: Record, data: bytes, revision: int, patience: Patience) -> int:
+    async def park(
+        self, limit: str, record: Record, data: bytes, revision: int, patience: Patience, *, reserves: bool = True
+    ) -> int:
         """Store the message of a run, unless it has one there: then it keeps that place. Raises Unavailable.
 
-        Returns the sequence of what was stored, 0 if it was there already.
+        ``reserves``: whoever wakes it has reserved a place for it. Returns the sequence of what was stored, 0 if it was
+        there already.
         """
         subject = self._names.park(limit, record.key, record.run_id)
         if await self._get({"last_by_subj": subject}, patience) is not None:
             return 0
         headers = {_LANE: f"{record.task.queue}.{record.task.priority}"}
-        return await self._put(subject, self._work.payload(record, data, revision, parked=True), headers, patience)
+        payload = self._work.payload(record, data, revision, parked=reserves)
+        return await self._put(subject, payload, headers, patience)
 
     async def oldest(self, limit: str, most: int, skip: Collection[str], patience: Patience) -> list[Parked]:
         """The oldest parked runs under a limit, up to ``most``; none whose run id is in ``skip``. Raises Unavailable."""
         found: dict[str, Parked] = {}
-        seq, wanted = 1, self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
-        while len(found) < most:
-            message = await self._get({"next_by_subj": wanted, "seq": seq}, patience)
-            if message is None:
-                break
-            seq = message.seq + 1
-            parked = self._read(message)
-            if parked is not None and parked.run_id not in skip:
+        seq = 0
+        while len(found) < most and (parked := await self.after(limit, seq, patience)) is not None:
+            seq = parked.seq
+            if parked.run_id not in skip:
                 found.setdefault(parked.run_id, parked)
         return list(found.values())
+
+    async def after(self, limit: str, seq: int, patience: Patience) -> Parked | None:
+        """The first that is parked under this name later than ``seq``. Raises Unavailable."""
+        wanted = self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
+        while (message := await self._get({"next_by_subj": wanted, "seq": seq + 1}, patience)) is not None:
+            parked = self._read(message)
+            if parked is not None:
+                return parked
+            seq = message.seq
+        return None
+
+    async def release(self, parked: Parked, patience: Patience) -> None:
+        """Store the wake-up of a run that nobody has a place reserved for, and then remove its message. Raises Unavailable."""
+        await self._put(self._wakeup(parked), parked.payload, None, patience)
+        await self.drop(parked.seq, patience)
 
     async def wake(self, parked: Parked, patience: Patience) -> None:
         """Store the wake-up of a run whose turn has come, and remove this message of it. Raises Unavailable.
 
         At the same time: whichever a crash leaves undone, the place is reserved, and a supervisor looks after that.
         """
-        queue, _, priority = parked.lane.partition(".")
-        subject = self._names.work(queue, priority, parked.key, parked.run_id)
         await asyncio.gather(
-            self._put(subject, parked.payload, None, patience),
+            self._put(self._wakeup(parked), parked.payload, None, patience),
             self.drop(parked.seq, patience),  # by sequence: should it park anew meanwhile, that is another
         )
+
+    def _wakeup(self, parked: Parked) -> str:
+        queue, _, priority = parked.lane.partition(".")
+        return self._names.work(queue, priority, parked.key, parked.run_id)
 
     async def drop(self, seq: int, patience: Patience) -> None:
         """Remove this very message, if it is still there. Raises Unavailable."""

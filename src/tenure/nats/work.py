@@ -185,10 +185,7 @@ class Work:
         return (
             await self.is_awake(record, patience)
             or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
-            or (
-                bool(record.task.policy.limits)
-                and await self._has(self._names.park("*", record.key, record.run_id), patience)
-            )
+            or await self._has(self._names.park("*", record.key, record.run_id), patience)
         )
 
     async def is_awake(self, record: Record, patience: Patience | None = None) -> bool:

@@ -22,8 +22,10 @@ from tenure.supervisor.census import Census
 from tenure.supervisor.commands import Commands
 from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.places import Places
+from tenure.supervisor.releases import Releases
 from tenure.supervisor.schedules import Schedules
 from tenure.supervisor.sweep import Sweep
+from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -77,7 +79,11 @@ class Supervisor(Service):
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
         places = Places(stores, census, self.metrics)
-        sweep = Sweep(stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places)
+        board = Switchboard(stores)
+        releases = Releases(stores, board, self.metrics, self._mine)
+        sweep = Sweep(
+            stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places, releases=releases
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 loops: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
@@ -88,6 +94,8 @@ class Supervisor(Service):
                     ("rescue", lambda: self._rescue(sweep)),
                     ("session", self._keep_session),
                     ("presence", stores.presence.run),
+                    ("switches", board.run),
+                    ("releases", releases.keep),
                     *[("keeper", keepers.keep)] * config.repairs_at_once,
                     ("inbox", commands.pull),
                     ("strays", commands.find_strays),

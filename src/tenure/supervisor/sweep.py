@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tenure.core.records import read_state
 from tenure.core.subjects import encode_key
 from tenure.core.sweeps import deserves_a_look
+from tenure.core.switches import switch_at
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
 from tenure.nats.scan import Header
@@ -21,6 +22,7 @@ from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.places import LeftParked, Places
+from tenure.supervisor.releases import Releases
 from tenure.supervisor.schedules import Schedules
 from tenure.telemetry import get_logger
 
@@ -43,6 +45,7 @@ class Sweep:
         keepers: Keepers,
         schedules: Schedules,
         places: Places,
+        releases: Releases,
     ) -> None:
         self._stores = stores
         self._strays = Strays(stores.conn, stores.names)
@@ -51,13 +54,15 @@ class Sweep:
         self._keepers = keepers
         self._schedules = schedules
         self._places = places
+        self._releases = releases
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
         stores = self._stores
         await self._remove_strays()
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
-        await self._places.look(is_mine, stored.parked)
+        self._releases.saw(stored.parked, is_mine)
+        await self._places.look(is_mine, {name: runs for name, runs in stored.parked.items() if not switch_at(name)})
         passed = 0
         parked = LeftParked(stored.parked)
 

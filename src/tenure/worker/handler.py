@@ -31,6 +31,7 @@ from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Raised, run_body
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
+from tenure.worker.holds import Holds
 from tenure.worker.isolate import Children, Remote
 from tenure.worker.refusals import tell_head, tell_tail
 from tenure.worker.table import Live, Table
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 _log = get_logger("tenure.run")
 _verbose = partial(logging.getLogger("tenure.run").isEnabledFor, logging.DEBUG)
 """A bound log call that is filtered out still costs 2 us, a fiftieth of a task."""
+_SWITCHES_SECONDS = 2.0
+"""So long a run that was claimed waits for what is paused and blocked to be known again; then it is handed back."""
 _MOST_THREADS = 100_000
 """No bound of its own.
 
@@ -52,12 +55,13 @@ Threads are bounded by the worker's slots; a body that never ends must not take 
 class Handler:
     """Handles deliveries for one worker."""
 
-    def __init__(self, app: App, stores: Stores, table: Table, metrics: Metrics) -> None:
+    def __init__(self, app: App, stores: Stores, table: Table, metrics: Metrics, holds: Holds) -> None:
         self._app = app
         self._stores = stores
         self._table = table
         self._metrics = metrics
-        self._head = Head(app, stores, table)
+        self._holds = holds
+        self._head = Head(app, stores, table, holds)
         self._tail = Tail(stores)
         self._offers = Offers(stores, metrics)
         self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
@@ -220,6 +224,9 @@ class Handler:
         limit = self._stores.config.traceback_limit_bytes
         if actor.home is not None:
             await self._make_ready(live, Found(record, 0))  # unless it is: what was read before the claim may be stale
+        await self._holds.board.until_known(_SWITCHES_SECONDS)
+        if not self._holds.board.known or self._holds.now(record, args) is not None:
+            live.tell("drain")  # switched off while the claim was under way: it goes back, and is held there
         self._start_timers(live, record)
         if isinstance(live.remote, Remote):
             return await live.remote.run(context, args, partial(self._note, live), limit)

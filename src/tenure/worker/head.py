@@ -16,11 +16,13 @@ from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Why
 from tenure.core.permits import Answer
 from tenure.core.records import Phase, Record
+from tenure.core.switches import Switch
 from tenure.core.transitions import transition
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Declined, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tenure.worker.holds import Holds
 from tenure.worker.places import Places, Ticket
 from tenure.worker.table import Table
 
@@ -54,15 +56,19 @@ class Later(Struct, frozen=True, tag=True):
 
 
 Looked = Won | Drop | Later
+_LONGEST_WAIT_SECONDS = 2.0
+"""For what is paused and blocked to be known again; the wake-up is handed back then."""
+_UNREADY_SECONDS = 1.0
 
 
 class Head:
     """Claims for one session."""
 
-    def __init__(self, app: App, stores: Stores, table: Table) -> None:
+    def __init__(self, app: App, stores: Stores, table: Table, holds: Holds) -> None:
         self._app = app
         self._stores = stores
         self._table = table
+        self._holds = holds
         self._places = Places(stores, app.actors)
 
     async def look(self, delivery: Delivery, run_id: str, key: str, session: str, patience: Patience) -> Looked:
@@ -72,7 +78,7 @@ class Head:
         """
         ticket = Ticket(self._places, run_id, session, again=delivery.deliveries > 1, woken=delivery.was_parked)
         try:
-            looked = await self._look(delivery, run_id, key, ticket, patience)
+            looked = await self._look(delivery, key, ticket, patience)
         except Exception:  # no body will run
             with contextlib.suppress(TenureError):
                 await ticket.give_back(patience)
@@ -81,21 +87,30 @@ class Head:
             await ticket.give_back(patience)
         return looked
 
-    async def _look(self, delivery: Delivery, run_id: str, key: str, ticket: Ticket, patience: Patience) -> Looked:
-        found, session = delivery.found, ticket.session
+    async def _look(
+        self, delivery: Delivery, key: str, ticket: Ticket, patience: Patience, *, fresh: bool = False
+    ) -> Looked:
+        """``fresh``: what the delivery holds was read just now."""
+        found, run_id, session = delivery.found, ticket.run_id, ticket.session
         if found is not None:
             ticket.met(found.record)
         try:
             if found is None or found.record is None or found.record.previous:
                 found = await self._stores.runs.read(key, patience)
-            if found.record is not None and found.record.task.actor not in self._app.actors:
+            if not self._holds.board.known and not await self._holds.board.until_known(_LONGEST_WAIT_SECONDS):
+                return Later("unready", "", _UNREADY_SECONDS)
+            switch = None if found.record is None else await self._holds.of(found.record, patience)
+            if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:
                 return await self._unknown_actor(key, run_id, session, patience)
-            command = c.Claim(session=session, run_id=run_id, next_run_id="")
+            command = c.Claim(session=session, run_id=run_id, next_run_id="", held=switch is not None)
             while True:
                 result = await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
                     return _decided(result, ticket)
                 ticket.met(result.found.record)
+                if switch is not None and result.refused.why is Why.HELD:
+                    stale = found is delivery.found and not fresh
+                    return await self._held(switch, delivery, result, ticket, patience, stale=stale)
                 if result.refused.why is Why.LIMITED and result.found.record is not None:
                     if delivery.deliveries > 1 and found is delivery.found:  # what is over must not take a place
                         found = await self._stores.runs.read(key, patience)
@@ -118,6 +133,19 @@ class Head:
             return Later("unreadable", "", self._stores.config.ack_wait_seconds)
         except NewerSchema:
             return Later("newer_schema", "", self._stores.config.ack_wait_seconds)
+
+    async def _held(
+        self, switch: Switch, delivery: Delivery, declined: Declined, ticket: Ticket, patience: Patience, *, stale: bool
+    ) -> Looked:
+        """Have the run wait for a switch; ask once more if that is gone meanwhile, or what was found is not the latest."""
+        found, record = declined.found, declined.found.record
+        if record is None or switch.kind == "queue":  # nobody pulls there: it goes back
+            return Later("paused", record.task.actor if record is not None else "", 0.0)
+        if stale:  # what is over must not wait
+            found = await self._stores.runs.read(record.key, patience)
+        elif await self._holds.park(switch, found, record, patience):
+            return Drop("held", record)
+        return await self._look(replace(delivery, found=found), record.key, ticket, patience, fresh=True)
 
     async def _claim(self, key: str, command: c.Claim, found: Found | None, patience: Patience) -> Committed | Declined:
         def mine(record: Record) -> bool:

@@ -52,11 +52,11 @@ class Places:
 class Ticket:
     """The places of one run, from one delivery of it on. ``woken``: because a place is reserved for it."""
 
-    __slots__ = ("_again", "_held", "_limits", "_places", "_run_id", "_task", "_unparking", "_woken", "session")
+    __slots__ = ("_again", "_held", "_limits", "_places", "_task", "_unparking", "_woken", "run_id", "session")
 
     def __init__(self, places: Places, run_id: str, session: str, *, again: bool, woken: bool) -> None:
         self._places = places
-        self._run_id = run_id
+        self.run_id = run_id
         self.session = session
         self._again = again
         self._woken = woken
@@ -67,7 +67,7 @@ class Ticket:
 
     def met(self, record: Record | None) -> None:
         """A record that was found: it may tell which limits the run has."""
-        if record is not None and record.task.policy.limits and record.run_id == self._run_id:
+        if record is not None and record.task.policy.limits and record.run_id == self.run_id:
             self._task = record.task
 
     async def take(self, found: Found, record: Record, patience: Patience) -> Answer:
@@ -82,7 +82,7 @@ class Ticket:
         for name, bound in (await self._known(patience)).items():
             n, deployed = self._places.said_of(record.task.actor, bound)
             take = Take(
-                key=record.key, run_id=self._run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
+                key=record.key, run_id=self.run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
             )
             park = partial(parking.park, name, record, data, found.revision, patience)
             answer = await gates.take(name, take, park, patience, reserved=self._woken)
@@ -108,9 +108,9 @@ class Ticket:
             await removal
         held, self._held = self._held, {}
         gives = [
-            (name, Give(run_id=self._run_id, attempt=held[name], session=self.session))
+            (name, Give(run_id=self.run_id, attempt=held[name], session=self.session))
             if name in held
-            else (name, Give(run_id=self._run_id))
+            else (name, Give(run_id=self.run_id))
             for name in self._limits
             if name in held or name != keep
         ]

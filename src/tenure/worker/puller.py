@@ -37,7 +37,8 @@ arrived is read: a loop that was blocked for a while must not take its own delay
 class Puller:
     """The lanes of one worker.
 
-    ``queues``: their weights. ``free`` says how many more runs may be started now; ``start`` starts one.
+    ``queues``: their weights; of one that ``is_paused`` nothing is pulled. ``free`` says how many more runs may be started
+    now; ``start`` starts one.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Puller:
         queues: Mapping[str, int],
         *,
         desk: Desk,
+        is_paused: Callable[[str], bool],
         free: Callable[[], int],
         start: Callable[[Delivery], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
@@ -54,6 +56,7 @@ class Puller:
         self._stores = stores
         self._queues = queues
         self._desk = desk
+        self._is_paused = is_paused
         self._free = free
         self._start = start
         self._spawn = spawn
@@ -139,16 +142,20 @@ class Puller:
         free = self._free()
         if free <= 0 or not self.pulling:
             return
+        pulled = {lane: line for lane, line in self._lanes.items() if not self._is_paused(lane.queue)}
+        for lane in self._lanes.keys() - pulled.keys():
+            self._shares.waits(self._lanes[lane], 0)
+            lane.wanted = 0
         if self._shares.contended:
-            await self._share_out(free)
+            await self._share_out(free, pulled)
             return
-        for lane, line in self._lanes.items():
+        for lane, line in pulled.items():
             await lane.want(free if lane in self._hot or line.waiting else 1)
 
-    async def _share_out(self, free: int) -> None:
+    async def _share_out(self, free: int, pulled: Mapping[Lane, Line]) -> None:
         self._see_asked()
         given = self._shares.allot(free)
-        for lane, line in self._lanes.items():
+        for lane, line in pulled.items():
             more = given.get(line)
             if more is None:
                 await lane.want(1)
@@ -184,7 +191,7 @@ class Puller:
             self._hot.add(lane)
             self.refill_soon()
         line = self._lanes.get(lane)
-        if line is None or not self.pulling:  # closing
+        if line is None or not self.pulling or self._is_paused(lane.queue):
             await self._stores.work.nak(delivery.reply)
             return
         if lane in self._asked:
@@ -219,9 +226,11 @@ class Puller:
         return totals
 
     async def idle(self) -> bool:
-        """Whether nothing waits and nothing is unanswered; False while that cannot be found out."""
+        """Whether nothing waits, but in queues that are paused, and nothing is unanswered; False while that is not known."""
         try:
-            return self.pulling and all(pair == (0, 0) for pair in (await self.pending()).values())
+            return self.pulling and all(
+                pair == (0, 0) or self._is_paused(queue) for queue, pair in (await self.pending()).items()
+            )
         except Unavailable:
             return False
 

@@ -23,10 +23,12 @@ from tenure.lease import Lease
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.service import Service
+from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
 from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
 from tenure.worker.handover import Desk
+from tenure.worker.holds import Holds
 from tenure.worker.puller import Puller
 from tenure.worker.remnants import Remnants
 from tenure.worker.table import Live, Table
@@ -61,6 +63,7 @@ class Worker(Service):
         self.table = Table()
         self._handler: Handler | None = None
         self._puller: Puller | None = None
+        self._board: Switchboard | None = None
         self._changed = asyncio.Event()
         self.ending = Drain(self.table, self._changed, app.config)
         self.cut_off = False
@@ -74,12 +77,15 @@ class Worker(Service):
     async def __aenter__(self) -> Self:
         """Connect and open a session. Raises Unavailable or ConfigError, TenureError if it is open already."""
         await super().__aenter__()
-        self._handler = Handler(self.app, self.stores, self.table, self.metrics)
+        self._board = board = Switchboard(self.stores)
+        board.on_change(lambda _board: self.puller.refill_soon())
+        self._handler = Handler(self.app, self.stores, self.table, self.metrics, Holds(self.stores, board))
         self._handler.spawn = self._spawn
         self._puller = Puller(
             self.stores,
             self.weights,
             desk=Desk(self.stores, self.queues, self.app.actors, self.table, lambda: self._unexpected("desk.crashed")),
+            is_paused=board.is_paused,
             free=self._free,
             start=self._begin,
             spawn=self._spawn,
@@ -143,9 +149,10 @@ class Worker(Service):
                 await self._close_lost_lease()
                 self._lease = await self._open_lease()
             async with asyncio.TaskGroup() as group:
+                loops = [group.create_task(self._follow_switches())]
                 await self.puller.open(self._stopping)
                 remnants = Remnants(self.stores, self.table)
-                loops = [group.create_task(run()) for run in (self._tend, self._watch_streams, remnants.run)]
+                loops += [group.create_task(run()) for run in (self._tend, self._watch_streams, remnants.run)]
                 while not self._stopping.is_set():
                     await first_of(self._stopping, self._lost)
                     if self._lost.is_set() and not self._stopping.is_set():
@@ -172,6 +179,10 @@ class Worker(Service):
                 with contextlib.suppress(Unavailable):
                     for queue, (waiting, _) in (await self.puller.pending()).items():
                         self.metrics.pending[queue] = waiting
+
+    async def _follow_switches(self) -> None:
+        if self._board is not None:
+            await self._board.run()
 
     async def _watch_streams(self) -> None:
         """Nothing of what is in hand may be written to a runs bucket that was made anew: give all of it up, and end."""
@@ -304,13 +315,13 @@ class Worker(Service):
     @property
     def why_not_ready(self) -> str:
         """Empty while the worker pulls, its session is trusted and its loops run; else what is missing."""
-        if self._lease is None or self._puller is None or not self._puller.pulling:
+        if self._lease is None or self._puller is None or self._board is None or not self._puller.pulling:
             return "not pulling"
         if self.stores.presence.missing:
             return self.stores.presence.missing
         if not self._lease.trusted:
             return "the session is not trusted"
-        if self.ending.crowded:
-            return self.ending.crowded
+        if self.ending.crowded or self._board.why_unknown:
+            return self.ending.crowded or self._board.why_unknown
         deaf = self._puller.deaf
         return f"the server was not heard on {', '.join(deaf)}" if deaf else ""

@@ -1,0 +1,135 @@
+"""The board of switches: one entry of the runs bucket under a system prefix. The only module that reads or writes it.
+
+It lies in the bucket of the records: where claims can be stored it can be read, and an upgrade of a namespace has nothing
+to do. As with records every write is a compare-and-swap, and one of unknown fate is repeated until the revision has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from nats.aio.msg import Msg
+
+from tenure.core.errors import InvalidCall, OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.given import UNREADABLE
+from tenure.core.subjects import Names
+from tenure.core.switches import SCHEMA, Board, board_fault, decode_board, encode_board
+from tenure.nats.asking import ask
+from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
+from tenure.nats.watch import Watch
+
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+_REMOVED = ("KV-Operation", "Nats-Marker-Reason")
+
+
+class Changed(Struct, frozen=True):
+    """The board before a change and after it: equal if nothing had to be stored."""
+
+    before: Board
+    after: Board
+
+
+class Switches:
+    """The switches of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    async def read(self, patience: Patience) -> Board:
+        """The board; an empty one if there is none. Raises Unavailable, UnreadableRecord for what is none of ours."""
+        return (await self._read(patience))[0]
+
+    async def change(self, decide: Callable[[Board], Board], patience: Patience) -> Changed:
+        """Store what ``decide`` makes of the board, which must come to the same if it is asked once more.
+
+        Raises InvalidCall where it is too much, Unavailable, OutcomeUnknown, UnreadableRecord.
+        """
+        board, revision = await self._read(patience)
+        first, unsure = board, False
+        while True:
+            after = decide(board)
+            if after == board:  # a write of unknown fate was ours, if there was one: it began with the first
+                return Changed(first if unsure else board, board)
+            fault = board_fault(after) if len(after.switches) > len(board.switches) else ""
+            if fault:
+                raise InvalidCall(fault, field=None)
+            written, repeated = await self._write(after, revision, patience)
+            if written:
+                return Changed(board, after)
+            unsure = unsure or repeated
+            board, revision = await self._read(patience)
+
+    async def _read(self, patience: Patience) -> tuple[Board, int]:
+        call, body = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.board}
+        what = "read what is paused and blocked"
+        answer = await ask(self._conn, call, body, patience, what=what, absent=(NO_MESSAGE,))
+        if answer is None:
+            return Board(), 0
+        message: dict[str, Any] = answer["message"]
+        headers = msgspec.convert(message.get("hdrs", ""), bytes)
+        revision = int(message["seq"])
+        if any(f"{name}:".encode() in headers for name in _REMOVED):
+            return Board(), revision
+        return _board(msgspec.convert(message.get("data", ""), bytes)), revision
+
+    async def _write(self, board: Board, revision: int, patience: Patience) -> tuple[bool, bool]:
+        """One CAS, repeated until its fate is known: (whether it is stored, whether it could have happened unseen)."""
+        data, headers = encode_board(board), {_EXPECT: str(revision)}
+        unsure = False
+        while True:
+            epoch = self._conn.epoch
+            try:
+                ack = await self._conn.put(self._names.board, data, headers)
+            except NotSent as error:
+                why: object = error
+            except Lost as error:
+                why, unsure = error, True
+            else:
+                if ack.error is None:
+                    return True, unsure
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    return False, unsure or epoch != self._conn.epoch
+                why = ack.error.description
+                unsure = unsure or ack.error.err_code == IN_FLIGHT
+            if not await patience.pause():
+                msg = f"cannot change what is paused and blocked: {why}"
+                raise OutcomeUnknown(msg, key="") if unsure else Unavailable(msg)
+
+    def watch(self, on_board: Callable[[Board | UnreadableRecord], None]) -> Watch:
+        """A watch that calls ``on_board`` with the board, and again whenever it has changed."""
+
+        async def received(msg: Msg) -> None:
+            if any(name in (msg.headers or {}) for name in _REMOVED):
+                on_board(Board())
+                return
+            try:
+                on_board(_board(msg.data))
+            except UnreadableRecord as error:
+                on_board(error)
+
+        return Watch(self._conn, self._names.runs_stream, self._names.board, received)
+
+    async def parked(self, place: str, patience: Patience) -> int:
+        """How many runs are parked under this name. Raises Unavailable."""
+        subjects = self._names.park(place, "x", "x").removesuffix("x.x") + ">"
+        call, what = f"STREAM.INFO.{self._names.work_stream}", "count what waits"
+        answer = await ask(self._conn, call, {"subjects_filter": subjects}, patience, what=what) or {}
+        return int(answer.get("total") or len((answer.get("state") or {}).get("subjects") or {}))
+
+
+def _board(data: bytes) -> Board:
+    try:
+        board = decode_board(data)
+    except UNREADABLE as error:
+        msg = f"what is paused and blocked cannot be read ({error}): {data[:80]!r}"
+        raise UnreadableRecord(msg) from error
+    if board.schema > SCHEMA:
+        msg = f"what is paused and blocked was written by a newer Tenure (form {board.schema}, known: {SCHEMA}): upgrade this process"
+        raise UnreadableRecord(msg)
+    return board

@@ -1,0 +1,79 @@
+"""What is paused and blocked, as this process knows it: an ordered watch of the board, live again at once after a reconnect.
+
+A process that does not know it, because it has not read it yet, has lost its connection or cannot read it, starts nothing.
+So a switch holds for a worker from the message on that tells it: milliseconds after it was stored, and where that message
+is lost, from the moment on when the watch is found silent or the connection is back, with nothing started in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from tenure.core.errors import UnreadableRecord
+from tenure.core.switches import Board, Rules
+from tenure.stores import Stores
+from tenure.telemetry import get_logger
+
+_log = get_logger("tenure.switches")
+
+
+class Switchboard:
+    """The rules of one namespace, followed while ``run`` runs."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._live = asyncio.Event()
+        self._fault = "what is paused and blocked was not read yet"
+        self._ended = False
+        self._listeners: list[Callable[[Board], None]] = []
+        self.rules = Rules(Board())
+        """As last told. Only to be gone by while ``known``."""
+
+    async def run(self) -> None:
+        """Follow the board until cancelled. What is in hand then goes by what is known: a drain lets nothing new start."""
+        off = self._stores.conn.on_disconnect(self._live.clear)  # what happens meanwhile is not seen here
+        self._fault, self._ended = "", False  # ``_live`` says when it was read
+        try:
+            await self._stores.switches.watch(self._take).run(self._live)
+        finally:
+            off()
+            self._ended = True
+
+    def on_change(self, tell: Callable[[Board], None]) -> None:
+        """Call ``tell`` with each new board."""
+        self._listeners.append(tell)
+
+    @property
+    def known(self) -> bool:
+        """Whether ``rules`` may be gone by."""
+        return (self._live.is_set() or self._ended) and not self._fault
+
+    async def until_known(self, seconds: float) -> bool:
+        """Whether they may be gone by within so many seconds."""
+        if not self._live.is_set() and not self._ended:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._live.wait()
+        return self.known
+
+    @property
+    def why_unknown(self) -> str:
+        """Why they may not be gone by; empty if they may."""
+        return self._fault or ("" if self.known else "it is not known what is paused and blocked")
+
+    def is_paused(self, queue: str) -> bool:
+        """Whether nothing of this queue is to be pulled, as far as is known."""
+        return not self.rules.idle and self.rules.queue(queue, self._stores.clock.now()) is not None
+
+    def _take(self, board: Board | UnreadableRecord) -> None:
+        if isinstance(board, UnreadableRecord):
+            self._fault = str(board)
+            _log.error("switches.unreadable", error=str(board))
+            return
+        self._fault = ""
+        self.rules = Rules(board)
+        _log.info("switches.changed", paused_or_blocked=len(board.switches))
+        for tell in self._listeners:
+            tell(board)
