@@ -2,6 +2,7 @@
 
 from tenure.actors import Actor, Call
 from tenure.app import App
+from tenure.bulk import CancelledMany
 from tenure.client import Client
 from tenure.config import Config
 from tenure.context import Context, current
@@ -25,6 +26,7 @@ from tenure.core.errors import (
     UnreadableRecord,
 )
 from tenure.core.history import Step
+from tenure.holds import Hold
 from tenure.run import Run
 from tenure.settings import Limit, Retry
 from tenure.status import Cancelled, Event, Status
@@ -36,6 +38,7 @@ __all__ = [
     "App",
     "Call",
     "Cancelled",
+    "CancelledMany",
     "Client",
     "Config",
     "ConfigError",
@@ -43,6 +46,7 @@ __all__ = [
     "DeadLetter",
     "Event",
     "Fail",
+    "Hold",
     "InvalidCall",
     "KeyConflict",
     "KeyIsLive",

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tenure.actors import Call, check_call
 from tenure.afterwards import Afterwards, is_told
+from tenure.bulk import Bulk
 from tenure.checks import check_choice, check_items, check_reason, check_run_id, refusal
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
@@ -24,6 +25,7 @@ from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, Overlap, Phase, Record
 from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
+from tenure.holds import Holding
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, cancelled_of, status_of
@@ -39,7 +41,7 @@ Res = TypeVar("Res")
 _MANY = 128
 
 
-class Client:
+class Client(Holding, Bulk):
     """A connection to one namespace.
 
     Made by ``app.connect()``; use it as an async context manager, from one event loop.

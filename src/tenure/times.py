@@ -60,6 +60,25 @@ def _at(at: object, now: float) -> float:
     return due if due > now else 0.0
 
 
+def end_time(duration: float | timedelta | None, until: datetime | None, now: float) -> float:
+    """Seconds since the epoch at which something is over, 0.0 for not by itself.
+
+    Raises InvalidCall (field ``duration`` or ``until``), for a time that has passed as well.
+    """
+    if duration is not None and until is not None:
+        raise InvalidCall("give duration or until, not both", field="until")
+    try:
+        end = due_time(duration, until, now)
+    except InvalidCall as error:
+        name, given = ("delay", "duration") if until is None else ("at", "until")
+        raise InvalidCall(str(error).replace(name, given, 1), field=given) from error
+    if not end and duration is not None:
+        raise InvalidCall("duration must be more than 0 seconds", field="duration")
+    if not end and until is not None:
+        raise InvalidCall(f"until={until.isoformat()} has passed", field="until")
+    return end
+
+
 def check_timeout(timeout: object) -> float | None:
     """How long to wait, in seconds; None: for ever. Raises InvalidCall (field ``timeout``)."""
     if timeout is None:

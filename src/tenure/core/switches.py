@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.core.given import UNREADABLE, plain, text_fault
+from tenure.core.given import UNREADABLE, text_fault
 
 SCHEMA = 1
 MAX_SWITCHES = 1_000
@@ -202,11 +202,6 @@ def pattern_fault(pattern: object) -> str:
     if _SYSTEM.match(head):
         return f"{pattern!r} would match names that Tenure and NATS keep for themselves: patterns are of keys, such as 'doc-*'"
     return ""
-
-
-def values_of(args: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Arguments by value, as a switch has them. Raises TypeError or ValueError for what JSON cannot say."""
-    return {plain(name): (said(value),) for name, value in args.items()}
 
 
 # -- where runs wait -------------------------------------------------------------------------------------------------

@@ -1,0 +1,209 @@
+"""``client.pause``, ``resume``, ``block``, ``unblock``, ``blocks``: what is not to be started for a while (``core.switches``)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.checks import check_reason
+from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.given import plain
+from tenure.core.subjects import check_name
+from tenure.core.switches import (
+    Kind,
+    Switch,
+    pattern_fault,
+    place_of,
+    said,
+    switched_off,
+    switched_on,
+)
+from tenure.stores import Stores
+from tenure.times import end_time
+
+if TYPE_CHECKING:
+    from tenure.app import App
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """Something that is paused (a ``queue``, an ``actor``) or blocked (``keys`` by a pattern, runs of an actor by ``arguments``).
+
+    ``name``: the queue or the actor; ``pattern``: of keys; ``args``: by argument the values that are meant, each as JSON.
+    ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that were due and
+    wait for it; None where they wait in their queue.
+    """
+
+    kind: Kind
+    name: str | None = None
+    pattern: str | None = None
+    args: dict[str, tuple[str, ...]] | None = None
+    since: datetime
+    until: datetime | None = None
+    reason: str | None = None
+    waiting: int | None = None
+    id: str
+
+    def __str__(self) -> str:
+        """In words, such as ``actor extract``."""
+        if self.pattern is not None:
+            return f"keys {self.pattern}"
+        if self.args is None:
+            return f"{self.kind} {self.name}"
+        return f"actor {self.name} with {', '.join(f'{name}={values[0]}' for name, values in self.args.items())}"
+
+
+class Holding(ABC):
+    """The part of a client that pauses and blocks. What runs goes on; what is submitted is accepted and waits."""
+
+    app: App
+
+    @property
+    @abstractmethod
+    def stores(self) -> Stores:
+        """The stores behind this client."""
+
+    async def pause(
+        self,
+        *,
+        queue: str | None = None,
+        actor: str | None = None,
+        until: datetime | None = None,
+        duration: float | timedelta | None = None,
+        reason: str = "",
+    ) -> Hold:
+        """Start no run of a queue, or of an actor, ``until`` an aware time, for a ``duration`` (seconds), or till ``resume``.
+
+        A perpetual actor's chain waits as well: its run that was due starts late, once, and then its ``catch_up`` tells.
+        Pausing what is paused changes the time and the reason. Every worker that is connected knows within milliseconds of
+        the return, and starts nothing from then on; one that is cut off starts nothing before it has read it. Raises
+        InvalidCall, ConfigError (no such name is possible), Unavailable, OutcomeUnknown (repeat it).
+        """
+        return await self._switch_off(_queue_or_actor(queue, actor), until, duration, reason)
+
+    async def resume(self, *, queue: str | None = None, actor: str | None = None) -> Hold | None:
+        """End a pause: what that was, None if there was none.
+
+        What waits for it starts in the order in which it came, woken by supervisors. Raises as ``pause``.
+        """
+        return await self._switch_on(_queue_or_actor(queue, actor))
+
+    async def block(
+        self,
+        pattern: str | None = None,
+        *,
+        actor: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        until: datetime | None = None,
+        duration: float | timedelta | None = None,
+        reason: str = "",
+    ) -> Hold:
+        """Start no run whose key fits a ``pattern`` (``*``, ``?``, ``[...]``), or of an ``actor`` with these ``args``.
+
+        Of several arguments all must be equal; ``1`` and ``1.0`` are. Nothing is lost: the runs wait. Else as ``pause``.
+        """
+        return await self._switch_off(self._blocked(pattern, actor, args), until, duration, reason)
+
+    async def unblock(
+        self, pattern: str | None = None, *, actor: str | None = None, args: Mapping[str, Any] | None = None
+    ) -> Hold | None:
+        """End a block, given as it was to ``block``: what that was, None if there was none. Else as ``resume``."""
+        return await self._switch_on(self._blocked(pattern, actor, args))
+
+    async def blocks(self) -> list[Hold]:
+        """What is paused and blocked now, the oldest first. Raises Unavailable, UnreadableRecord."""
+        patience = self.stores.runs.patience()
+        now = self.stores.clock.now()
+        board = await self.stores.switches.read(patience)
+        return [await self._told(switch) for switch in board.switches if switch.is_off(now)]
+
+    # -- how ---------------------------------------------------------------------------------------------------------
+
+    async def _switch_off(
+        self, what: Switch, until: datetime | None, duration: float | timedelta | None, reason: str
+    ) -> Hold:
+        stores = self.stores
+        now = stores.clock.now()
+        wanted = msgspec.structs.replace(
+            what, id=stores.clock.new_id(), at=now, until=end_time(duration, until, now), reason=check_reason(reason)
+        )
+        changed = await stores.switches.change(lambda board: switched_off(board, wanted), stores.runs.patience())
+        return await self._told(changed.after.find(wanted) or wanted)
+
+    async def _switch_on(self, what: Switch) -> Hold | None:
+        stores = self.stores
+        changed = await stores.switches.change(lambda board: switched_on(board, what), stores.runs.patience())
+        ended = changed.before.find(what)
+        return None if ended is None or not ended.is_off(stores.clock.now()) else await self._told(ended)
+
+    async def _told(self, switch: Switch) -> Hold:
+        stores = self.stores
+        waiting = None
+        if switch.kind != "queue":
+            waiting = await stores.switches.parked(place_of(switch.id), stores.runs.patience())
+        return Hold(
+            kind=switch.kind,
+            name=switch.name or None,
+            pattern=switch.pattern or None,
+            args=switch.args or None,
+            since=datetime.fromtimestamp(switch.at, UTC),
+            until=datetime.fromtimestamp(switch.until, UTC) if switch.until else None,
+            reason=switch.reason or None,
+            waiting=waiting,
+            id=switch.id,
+        )
+
+    def _blocked(self, pattern: object, actor: object, args: object) -> Switch:
+        if pattern is not None:
+            if actor is not None or args is not None:
+                raise _refusal("pattern", "is given with actor and args: block by one or the other")
+            fault = pattern_fault(pattern)
+            if fault or not isinstance(pattern, str):
+                raise _refusal("pattern", fault)
+            return Switch(id="", at=0.0, kind="keys", pattern=plain(pattern))
+        if actor is None or not args:
+            raise _refusal(
+                "pattern",
+                "is missing: say which keys, such as 'doc-*', or an actor and args; pause an actor as a whole",
+            )
+        name = check_name("actor", actor)
+        if not isinstance(args, Mapping) or not all(isinstance(field, str) for field in args):
+            raise _refusal("args", f"must be a mapping of arguments' names to values, got {args!r}")
+        known = self.app.actors.get(name)
+        for field in args:
+            if known is not None and field not in {parameter.name for parameter in known.parameters}:
+                raise _refusal("args", f"names {field!r}, and actor {name} has no such argument")
+        return Switch(id="", at=0.0, kind="arguments", name=name, args=_values(args))
+
+
+class AnyOf(tuple[Any, ...]):
+    """For ``args`` of ``block``: any of these values."""
+
+    __slots__ = ()
+
+
+def _values(args: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in sorted(args.items()):
+        try:
+            each = [said(one) for one in (value if isinstance(value, AnyOf) else (value,))]
+        except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise _refusal("args", f"{name!r} cannot be said in JSON: {error}") from error
+        found[plain(name)] = tuple(dict.fromkeys(each))
+    return found
+
+
+def _queue_or_actor(queue: object, actor: object) -> Switch:
+    if (queue is None) == (actor is None):
+        raise ConfigError("give a queue or an actor: client.pause(queue='mail') or client.pause(actor='extract')")
+    if queue is not None:
+        return Switch(id="", at=0.0, kind="queue", name=check_name("queue", queue))
+    return Switch(id="", at=0.0, kind="actor", name=check_name("actor", actor))
+
+
+def _refusal(field: str, what: str) -> InvalidCall:
+    return InvalidCall(f"{field} {what}", field=field)
