@@ -106,13 +106,13 @@ class Holding(ABC):
 
         Of several arguments all must be equal; ``1`` and ``1.0`` are. Nothing is lost: the runs wait. Else as ``pause``.
         """
-        return await self._switch_off(self._blocked(pattern, actor, args), until, duration, reason)
+        return await self._switch_off(blocked(self.app, pattern, actor, args), until, duration, reason)
 
     async def unblock(
         self, pattern: str | None = None, *, actor: str | None = None, args: Mapping[str, Any] | None = None
     ) -> Hold | None:
         """End a block, given as it was to ``block``: what that was, None if there was none. Else as ``resume``."""
-        return await self._switch_on(self._blocked(pattern, actor, args))
+        return await self._switch_on(blocked(self.app, pattern, actor, args))
 
     async def blocks(self) -> list[Hold]:
         """What is paused and blocked now, the oldest first. Raises Unavailable, UnreadableRecord."""
@@ -157,33 +157,35 @@ class Holding(ABC):
             id=switch.id,
         )
 
-    def _blocked(self, pattern: object, actor: object, args: object) -> Switch:
-        if pattern is not None:
-            if actor is not None or args is not None:
-                raise _refusal("pattern", "is given with actor and args: block by one or the other")
-            fault = pattern_fault(pattern)
-            if fault or not isinstance(pattern, str):
-                raise _refusal("pattern", fault)
-            return Switch(id="", at=0.0, kind="keys", pattern=plain(pattern))
-        if actor is None or not args:
-            raise _refusal(
-                "pattern",
-                "is missing: say which keys, such as 'doc-*', or an actor and args; pause an actor as a whole",
-            )
-        name = check_name("actor", actor)
-        if not isinstance(args, Mapping) or not all(isinstance(field, str) for field in args):
-            raise _refusal("args", f"must be a mapping of arguments' names to values, got {args!r}")
-        known = self.app.actors.get(name)
-        for field in args:
-            if known is not None and field not in {parameter.name for parameter in known.parameters}:
-                raise _refusal("args", f"names {field!r}, and actor {name} has no such argument")
-        return Switch(id="", at=0.0, kind="arguments", name=name, args=_values(args))
-
 
 class AnyOf(tuple[Any, ...]):
     """For ``args`` of ``block``: any of these values."""
 
     __slots__ = ()
+
+
+def blocked(app: App, pattern: object, actor: object, args: object) -> Switch:
+    """What a block is about. Raises InvalidCall or ConfigError that names what is wrong."""
+    if pattern is not None:
+        if actor is not None or args is not None:
+            raise _refusal("pattern", "is given with actor and args: block by one or the other")
+        fault = pattern_fault(pattern)
+        if fault or not isinstance(pattern, str):
+            raise _refusal("pattern", fault)
+        return Switch(id="", at=0.0, kind="keys", pattern=plain(pattern))
+    if actor is None or not args:
+        raise _refusal(
+            "pattern",
+            "is missing: say which keys, such as 'doc-*', or an actor and args; pause an actor as a whole",
+        )
+    name = check_name("actor", actor)
+    if not isinstance(args, Mapping) or not all(isinstance(field, str) for field in args):
+        raise _refusal("args", f"must be a mapping of arguments' names to values, got {args!r}")
+    known = app.actors.get(name)
+    for field in args:
+        if known is not None and field not in {parameter.name for parameter in known.parameters}:
+            raise _refusal("args", f"names {field!r}, and actor {name} has no such argument")
+    return Switch(id="", at=0.0, kind="arguments", name=name, args=_values(args))
 
 
 def _values(args: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

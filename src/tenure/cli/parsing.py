@@ -137,7 +137,7 @@ def duration(text: str | None, option: str) -> float | None:
     return seconds
 
 
-def moment(text: str | None) -> datetime | None:
+def moment(text: str | None, option: str = "--at") -> datetime | None:
     """An aware datetime from ISO 8601 with a time zone."""
     if text is None:
         return None
@@ -145,8 +145,8 @@ def moment(text: str | None) -> datetime | None:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidCall(
-            f"--at {text!r} is no ISO 8601 time: write it like 2030-01-31T08:00:00Z", field="at"
+            f"{option} {text!r} is no ISO 8601 time: write it like 2030-01-31T08:00:00Z", field="at"
         ) from error
     if at.tzinfo is None:
-        raise InvalidCall(f"--at {text!r} has no time zone: add Z or an offset such as +02:00", field="at")
+        raise InvalidCall(f"{option} {text!r} has no time zone: add Z or an offset such as +02:00", field="at")
     return at

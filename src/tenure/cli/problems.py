@@ -41,6 +41,10 @@ class NotFound(TenureError):
     """What a command names does not exist."""
 
 
+class NothingThere(TenureError):
+    """There is nothing to end."""
+
+
 def no_key(key: str, namespace: str) -> NotFound:
     """For a key that no record is stored of."""
     return NotFound(f"there is no key {key!r} in namespace {namespace!r}")

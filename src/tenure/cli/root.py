@@ -12,14 +12,16 @@ import typer
 from typer.main import get_command
 
 from tenure.cli import options as o
+from tenure.cli.cancel import cancel
 from tenure.cli.dead import dead
 from tenure.cli.demo import demo
 from tenure.cli.dev import dev
+from tenure.cli.hold import block, blocks, pause, resume, unblock
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.problems import Exit, complain, tell, usage
 from tenure.cli.supervisor import supervisor
-from tenure.cli.tasks import cancel, replace, result, submit, trigger
+from tenure.cli.tasks import replace, result, submit, trigger
 from tenure.cli.worker import worker
 
 _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -29,6 +31,7 @@ _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Try it": (demo, server, dev),
     "Run it": (setup, worker, supervisor),
     "Start and end": (submit, replace, cancel, trigger),
+    "Hold back": (pause, resume, block, unblock, blocks),
     "Look": (show, result, watch, ls),
 }
 

@@ -1,4 +1,4 @@
-"""``submit``, ``replace``, ``cancel`` and ``result``: what changes a key, and what waits for it."""
+"""``submit``, ``replace``, ``trigger`` and ``result``: what changes a key, and what waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.app import App
 from tenure.cli import options as o
 from tenure.cli.output import print_answer, print_fields, print_json, print_value
 from tenure.cli.parsing import duration, load_app, make_call, moment
-from tenure.cli.problems import Exit, complain, no_key
+from tenure.cli.problems import Exit, complain
 from tenure.client import Client
 from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.subjects import encode_key
@@ -180,40 +180,6 @@ def _ending(error: TenureError) -> dict[str, Any]:
             return {"outcome": "superseded", "by_generation": error.by_generation}
         case _:
             return {"outcome": "unknown", "message": str(error)}
-
-
-def cancel(
-    key: o.Key,
-    *,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN_ID", help="Cancel exactly this run, or nothing.", show_default=False),
-    ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Kept with the outcome.", show_default=False)] = "",
-    namespace: o.Namespace = None,
-    app: o.AppTarget = None,
-    url: o.Url = None,
-    as_json: o.AsJson = False,
-) -> int:
-    """Cancel a key's run.
-
-    Cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2).
-    """
-    the_app = o.app_for(namespace, app)
-    encode_key(key)
-
-    async def main() -> int:
-        async with o.looking(the_app, url) as client:
-            done = await client.cancel(key, run_id=run, reason=reason)
-        fields = msgspec.to_builtins(done)
-        if done.outcome == "not_found":
-            if as_json:
-                print_json(fields)
-            raise no_key(key, the_app.namespace)
-        print_answer(fields, as_json=as_json)
-        return Exit.OK
-
-    return run_loop(main())
 
 
 def trigger(

@@ -20,6 +20,7 @@ from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
 from tenure.core.records import Record, decode
 from tenure.core.subjects import Names, WorkSubject
 from tenure.nats.acks import parse_ack
+from tenure.nats.asking import ask
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, Found
@@ -322,6 +323,18 @@ class Work:
         if isinstance(answer, ApiError):
             msg = f"cannot create the consumer of queue {queue!r}: {answer.description}"
             raise Unavailable(msg)
+
+    async def queues(self, patience: Patience) -> set[str]:
+        """Every queue that was ever worked on: those that have a consumer. Raises Unavailable."""
+        found: set[str] = set()
+        call, offset = f"CONSUMER.NAMES.{self._names.work_stream}", 0
+        while True:
+            answer = await ask(self._conn, call, {"offset": offset}, patience, what="list the queues") or {}
+            names: list[str] = answer.get("consumers") or []
+            found |= {name.rpartition("-")[0] for name in names}
+            offset += len(names)
+            if not names or offset >= int(answer.get("total", 0)):
+                return found
 
     async def pending(self, queue: str, priority: str) -> tuple[int, int]:
         """(wake-ups not yet delivered, delivered and not yet answered) of a lane. Raises Unavailable."""

@@ -273,6 +273,7 @@ class Walk:
                 drained=frozenset(self.ghost.drained),
                 own_lost=self.pick(missed[-2:]) if missed else None,
                 permit=self.pick((0, self.next_attempt())),
+                held=self.pick((False,) * 19 + (True,)),
             )
         )
 
@@ -352,8 +353,7 @@ class Walk:
 
         Once faults stop, a fresh worker and the sweep bring the current run to its end, and the key to rest.
         """
-        record = self.at.record
-        if record is None:
+        if (record := self.at.record) is None:
             return
         run = record.run_id
         self.ghost.closed |= {*MORTAL, *FRESH}
