@@ -17,6 +17,8 @@ from tenure.stores import Stores
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.switches")
+_LATE_SECONDS = 0.01
+"""A loop's timer may be early by what the loop did since it last looked at its clock."""
 
 
 class Switchboard:
@@ -28,6 +30,7 @@ class Switchboard:
         self._fault = "what is paused and blocked was not read yet"
         self._ended = False
         self._listeners: list[Callable[[Board], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
         self.rules = Rules(Board())
         """As last told. Only to be gone by while ``known``."""
 
@@ -40,9 +43,11 @@ class Switchboard:
         finally:
             off()
             self._ended = True
+            if self._timer is not None:
+                self._timer.cancel()
 
     def on_change(self, tell: Callable[[Board], None]) -> None:
-        """Call ``tell`` with each new board."""
+        """Call ``tell`` with each new board, and when the time of a switch is over."""
         self._listeners.append(tell)
 
     @property
@@ -75,5 +80,15 @@ class Switchboard:
         self._fault = ""
         self.rules = Rules(board)
         _log.info("switches.changed", paused_or_blocked=len(board.switches))
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._stores.clock.now()
+        end = self.rules.next_end(now)
+        self._timer = (
+            None if end is None else asyncio.get_running_loop().call_later(end - now + _LATE_SECONDS, self._tell)
+        )
         for tell in self._listeners:
-            tell(board)
+            tell(self.rules.board)

@@ -25,8 +25,6 @@ _LOOKS_AFTER = (0.0, 1.0, 3.0, 7.0)
 """Seconds after a switch is gone at which to look for what waits for it: workers know it a little later than we."""
 _RETRY_SECONDS = 1.0
 _IDLE_SECONDS = 60.0
-_LATE_SECONDS = 0.01
-"""A loop's timer may be early by what the loop did since it last looked at its clock."""
 
 
 class Releases:
@@ -97,11 +95,7 @@ class Releases:
             if not self._looks[switch]:
                 del self._looks[switch]
         soonest = min((at for times in self._looks.values() for at in times), default=None)
-        pauses = [_IDLE_SECONDS, *([] if soonest is None else [soonest - clock.steady()])]
-        end = self._board.rules.next_end(clock.now())
-        if end is not None:
-            pauses.append(end - clock.now())
-        return max(0.0, min(pauses)) + _LATE_SECONDS
+        return _IDLE_SECONDS if soonest is None else max(0.0, soonest - clock.steady())
 
     async def _end_those_over(self) -> None:
         """Take switches away whose time is over. Their runs are woken when the board is told anew."""

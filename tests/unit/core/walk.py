@@ -273,7 +273,7 @@ class Walk:
                 drained=frozenset(self.ghost.drained),
                 own_lost=self.pick(missed[-2:]) if missed else None,
                 permit=self.pick((0, self.next_attempt())),
-                held=self.pick((False,) * 19 + (True,)),
+                held=self.pick((False,) * 29 + (True,)),
             )
         )
 
