@@ -1,0 +1,251 @@
+"""``pause``, ``resume``, ``block``, ``unblock`` and ``blocks``: what is not to be started for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tenure.actors import Actor
+from tenure.app import App
+from tenure.cli import options as o
+from tenure.cli.output import print_fields, print_json, print_table
+from tenure.cli.parsing import duration, moment
+from tenure.cli.problems import Exit, NotFound, NothingThere
+from tenure.client import Client
+from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.records import read_state
+from tenure.core.subjects import check_name
+from tenure.holds import AnyOf, Hold, blocked
+from tenure.loops import run_loop
+from tenure.nats.scan import Header
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE|ACTOR", show_default=False)]
+IsQueue = Annotated[bool, typer.Option("--queue", "-q", help="The name is a queue's.", show_default=False)]
+IsActor = Annotated[bool, typer.Option("--actor", "-a", help="The name is an actor's.", show_default=False)]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only until an ISO 8601 time with zone.", show_default=False),
+]
+For = Annotated[
+    str | None, typer.Option("--for", metavar="DURATION", help="Only for so long: 30s, 10m, 2h.", show_default=False)
+]
+Reason = Annotated[str, typer.Option("--reason", help="Shown by `tenure blocks`.", show_default=False)]
+Pattern = Annotated[
+    str | None,
+    typer.Argument(metavar="PATTERN", help="Of keys, with * ? or [...]: 'doc-*'.", show_default=False),
+]
+OfActor = Annotated[
+    str | None, typer.Option("--actor", "-a", help="Runs of this actor with --arg.", show_default=False)
+]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg", metavar="NAME=VALUE", help="An argument's value; of several all must fit.", show_default=False
+    ),
+]
+
+
+def pause(
+    name: Name,
+    *,
+    queue: IsQueue = False,
+    actor: IsActor = False,
+    until: Until = None,
+    lasting: For = None,
+    reason: Reason = "",
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Start no run of a queue or of an actor until it is resumed; what runs goes on, what is submitted waits.
+
+    A schedule is paused by its actor.
+    """
+    the_app = o.app_for(namespace, app)
+    check_name("queue or actor", name)
+    when = {"until": moment(until, "--until"), "duration": duration(lasting, "--for")}
+    said = _said_kind(queue=queue, actor=actor)
+
+    async def main(client: Client) -> Hold:
+        kind = said or await _kind_of(client, name)
+        return await client.pause(**{kind: name}, **when, reason=reason)  # type: ignore[arg-type]  # each by its name
+
+    return _switch(the_app, url, main, "", as_json=as_json)
+
+
+def resume(
+    name: Name,
+    *,
+    queue: IsQueue = False,
+    actor: IsActor = False,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """End a pause. What waited starts in the order in which it came. Exit 1 where nothing was paused."""
+    the_app = o.app_for(namespace, app)
+    check_name("queue or actor", name)
+    said = _said_kind(queue=queue, actor=actor)
+
+    async def main(client: Client) -> Hold | None:
+        kind = said
+        if not kind:
+            paused = [hold.kind for hold in await client.blocks() if hold.name == name and hold.args is None]
+            if len(paused) > 1:
+                raise _ambiguous(name)
+            kind = paused[0] if paused else "queue"
+        return await client.resume(**{kind: name})
+
+    return _switch(the_app, url, main, f"{name!r} is not paused", as_json=as_json)
+
+
+def block(
+    pattern: Pattern = None,
+    *,
+    actor: OfActor = None,
+    arg: Pairs = None,
+    until: Until = None,
+    lasting: For = None,
+    reason: Reason = "",
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """Start no run whose key fits a pattern, or of an actor with these arguments. Nothing is lost: they wait."""
+    the_app = o.app_for(namespace, app)
+    when = {"until": moment(until, "--until"), "duration": duration(lasting, "--for")}
+    values = _values(the_app, actor, arg)
+    blocked(the_app, pattern, actor, values)
+
+    async def main(client: Client) -> Hold:
+        return await client.block(pattern, actor=actor, args=values, **when, reason=reason)  # type: ignore[arg-type]  # each by its name
+
+    return _switch(the_app, url, main, "", as_json=as_json)
+
+
+def unblock(
+    pattern: Pattern = None,
+    *,
+    actor: OfActor = None,
+    arg: Pairs = None,
+    namespace: o.Namespace = None,
+    app: o.AppTarget = None,
+    url: o.Url = None,
+    as_json: o.AsJson = False,
+) -> int:
+    """End a block, given as it was to `tenure block`. What waited starts. Exit 1 where nothing was blocked."""
+    the_app = o.app_for(namespace, app)
+    values = _values(the_app, actor, arg)
+    blocked(the_app, pattern, actor, values)
+
+    async def main(client: Client) -> Hold | None:
+        return await client.unblock(pattern, actor=actor, args=values)
+
+    return _switch(the_app, url, main, "that is not blocked: `tenure blocks` lists what is", as_json=as_json)
+
+
+def blocks(namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False) -> int:
+    """List what is paused and blocked: since when, until when, why, and how many runs wait for it."""
+    the_app = o.app_for(namespace, app)
+
+    async def main() -> list[Hold]:
+        async with o.looking(the_app, url) as client:
+            return await client.blocks()
+
+    holds = run_loop(main())
+    if as_json:
+        print_json(holds)
+    else:
+        rows = ((_did(hold), str(hold), hold.since, hold.until, hold.reason, hold.waiting) for hold in holds)
+        print_table(("STATE", "WHAT", "SINCE", "UNTIL", "REASON", "WAITING"), rows)
+    return Exit.OK
+
+
+# -- how -------------------------------------------------------------------------------------------------------------
+
+
+def _switch(
+    app: App, url: str | None, change: Callable[[Client], Awaitable[Hold | None]], nothing: str, *, as_json: bool
+) -> int:
+    async def main() -> Hold | None:
+        async with o.looking(app, url) as client:
+            return await change(client)
+
+    hold = run_loop(main())
+    if hold is None:
+        raise NothingThere(nothing)
+    if as_json:
+        print_json(hold)
+    else:
+        told = {"since": hold.since, "until": hold.until, "reason": hold.reason, "waiting": hold.waiting}
+        did = {"paused": "resumed", "blocked": "unblocked"}[_did(hold)] if nothing else _did(hold)
+        print_fields({did: str(hold)} | told)
+    return Exit.OK
+
+
+def _did(hold: Hold) -> str:
+    return "paused" if hold.pattern is None and hold.args is None else "blocked"
+
+
+def _said_kind(*, queue: bool, actor: bool) -> str:
+    if queue and actor:
+        raise ConfigError("--queue and --actor: say one of them")
+    return "queue" if queue else "actor" if actor else ""
+
+
+async def _kind_of(client: Client, name: str) -> str:
+    """What a name stands for, as the app tells, or what is stored."""
+    actors = set(client.app.actors)
+    queues = {actor.task.queue for actor in client.app.actors.values()}
+    queues |= await client.stores.work.queues(client.stores.runs.patience())
+
+    def on_header(header: Header) -> None:
+        state = read_state(header.state)
+        if state is not None:
+            actors.add(state.actor)
+            queues.add(state.queue)
+
+    await client.stores.runs.scan(on_header)
+    if name in actors and name in queues:
+        raise _ambiguous(name)
+    if name not in actors and name not in queues:
+        raise NotFound(f"no queue and no actor {name!r} is known in {client.app.namespace!r}: say --queue or --actor")
+    return "actor" if name in actors else "queue"
+
+
+def _ambiguous(name: str) -> ConfigError:
+    return ConfigError(f"{name!r} names a queue and an actor: say --queue or --actor")
+
+
+def _values(app: App, actor: str | None, pairs: list[str] | None) -> dict[str, Any] | None:
+    """Arguments as they were typed: what they can mean, unless the actor is known, which tells."""
+    if pairs is None:
+        return None
+    known = app.actors.get(actor or "")
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, word = pair.partition("=")
+        if not equals or not name:
+            raise InvalidCall(f"--arg {pair!r} is not name=value", field=None)
+        if name in values:
+            raise InvalidCall(f"argument {name!r} is given twice", field=name)
+        values[name] = _meanings(known, name, word)
+    return values
+
+
+def _meanings(actor: Actor[..., ..., Any, Any] | None, name: str, word: str) -> AnyOf:
+    """The value of a word: JSON, or the word itself; the one that fits the actor's signature if both are possible."""
+    try:
+        value = msgspec.json.decode(word)
+    except msgspec.DecodeError:
+        return AnyOf((word,))
+    for parameter in actor.parameters if actor is not None else ():
+        if parameter.name == name and parameter.annotation is str:
+            return AnyOf((word,))
+    return AnyOf((value, word))

@@ -1,0 +1,104 @@
+"""What people do to hold runs back, and to cancel many, on the command line."""
+
+from __future__ import annotations
+
+import time
+
+from tests.e2e.commands import Cli
+
+
+def test_an_actor_is_paused_and_resumed(own: Cli) -> None:
+    """By its name alone; what is submitted meanwhile waits, and is told by `blocks`."""
+    with own.worker("--with-supervisor"):
+        paused = own.fast_json("pause", "say", "--reason", "a repair", "--for", "1h", "--app", "tasks:app")
+        assert (paused["kind"], paused["name"], paused["reason"]) == ("actor", "say", "a repair")
+        own.fast("submit", "tasks:app", "say", "--key", "one", "--arg", "text=x")
+        own.fast("submit", "tasks:app", "greet", "--key", "two", "--arg", "name=x", "--wait")
+        deadline = time.monotonic() + 20.0
+        while (told := own.fast_json("blocks")[0])["waiting"] != 1:
+            assert time.monotonic() < deadline, "the run was not parked"
+        assert (told["id"], told["since"], told["until"]) == (paused["id"], paused["since"], paused["until"])
+        shown = own.fast("blocks")[0]
+        assert "paused" in shown
+        assert "actor say" in shown
+        assert "a repair" in shown
+        assert own.fast_json("show", "one")["phase"] == "queued"
+        assert own.fast_json("resume", "say")["id"] == paused["id"]
+        assert own.fast("result", "one", "--timeout", "10s")[0].strip() == "x"
+        assert own.fast_json("blocks") == []
+
+
+def test_a_queue_is_paused_until_a_time(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    paused = own.fast_json("pause", "mail", "--queue", "--until", "2090-01-01T00:00:00Z")
+    assert (paused["kind"], paused["name"], paused["until"]) == ("queue", "mail", "2090-01-01T00:00:00Z")
+    assert "queue mail" in own.fast("blocks")[0]
+    assert own.fast_json("resume", "mail")["id"] == paused["id"]
+    assert "not paused" in own.fast("resume", "mail", code=1)[1]
+
+
+def test_a_name_that_may_mean_two_things_must_be_told_apart(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    assert "no queue and no actor 'nobody'" in own.fast("pause", "nobody", code=2)[1]
+    own.fast("pause", "nobody", "--queue")
+    own.fast("pause", "nobody", "--actor")
+    assert "say --queue or --actor" in own.fast("resume", "nobody", code=2)[1]
+    own.fast("resume", "nobody", "--actor")
+    own.fast("resume", "nobody")
+    assert own.fast_json("blocks") == []
+
+
+def test_keys_and_arguments_are_blocked_and_unblocked(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    own.fast("block", "doc-*", "--reason", "broken")
+    own.fast("block", "--actor", "say", "--arg", "text=5")
+    keys, arguments = own.fast_json("blocks")
+    assert (keys["kind"], keys["pattern"], keys["reason"]) == ("keys", "doc-*", "broken")
+    assert (arguments["kind"], arguments["name"], arguments["args"]) == ("arguments", "say", {"text": ["5", '"5"']})
+    own.fast("unblock", "doc-*")
+    own.fast("unblock", "--actor", "say", "--arg", "text=5")
+    assert own.fast_json("blocks") == []
+    assert "not blocked" in own.fast("unblock", "doc-*", code=1)[1]
+    assert own.fast_json("block", "--app", "tasks:app", "--actor", "say", "--arg", "text=5")["args"] == {
+        "text": ['"5"']
+    }
+
+
+def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:
+    for i in range(5):
+        own.fast("submit", "tasks:app", "say", "--key", f"doc-{i}", "--arg", "text=x", "--delay", "1h")
+    own.fast("submit", "tasks:app", "say", "--key", "other", "--arg", "text=x")
+    dry = own.fast_json("cancel", "--pattern", "doc-*", "--dry-run")
+    assert (dry["matched"], dry["phases"], dry["cancelled"]) == (5, {"scheduled": 5}, 0)
+    assert "would cancel  5 (5 scheduled)" in own.fast("cancel", "--pattern", "doc-*", "--dry-run")[0]
+    told = own.fast("cancel", "--pattern", "doc-[0-3]", "--reason", "no more")[0]
+    assert "matched    4 (4 scheduled)" in told
+    assert "cancelled  4" in told
+    assert own.fast_json("show", "doc-3")["reason"] == "no more"
+    assert own.fast_json("cancel", "--actor", "say", "--phase", "scheduled")["cancelled"] == 1
+    assert own.fast_json("show", "other")["phase"] == "queued"
+    assert own.fast_json("cancel", "other")["outcome"] == "cancelled"
+
+
+def test_what_is_wrong_is_named(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    for arguments, named in (
+        (("pause", "a b"), "'a b'"),
+        (("pause", "x", "--queue", "--actor"), "say one of them"),
+        (("pause", "x", "--queue", "--for", "ten"), "--for 'ten'"),
+        (("pause", "x", "--queue", "--until", "noon"), "--until 'noon'"),
+        (("pause", "x", "--queue", "--until", "2001-01-01T00:00:00Z"), "has passed"),
+        (("pause", "x", "--queue", "--for", "5s", "--until", "2090-01-01T00:00:00Z"), "not both"),
+        (("block",), "pattern is missing"),
+        (("block", "*"), "fits every key"),
+        (("block", "$KV.*"), "keep for themselves"),
+        (("block", "--actor", "say"), "pattern is missing"),
+        (("block", "--actor", "say", "--arg", "text"), "name=value"),
+        (("block", "--app", "tasks:app", "--actor", "say", "--arg", "txt=1"), "no such argument"),
+        (("cancel",), "pattern is missing"),
+        (("cancel", "k", "--pattern", "a*"), "not both"),
+        (("cancel", "k", "--dry-run"), "not both"),
+        (("cancel", "--pattern", "*"), "fits every key"),
+        (("cancel", "--pattern", "a*", "--run", "x"), "--run goes with a KEY"),
+    ):
+        assert named in own.fast(*arguments, code=2)[1], arguments

@@ -1,0 +1,147 @@
+"""Blocks on a real server: runs that wait by key or by argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure import App, Client
+from tests.conftest import Supervisors, Workers
+from tests.integration.test_pause import until_held
+from tests.support import FAST, wait_until
+
+
+async def test_a_block_by_pattern_holds_those_keys_back_and_no_others(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Of any actor; keys with dots, spaces and other letters too."""
+    ran: list[str] = []
+
+    @app.actor
+    async def one(key: str) -> None:
+        ran.append(key)
+
+    @app.actor
+    async def two(key: str) -> None:
+        ran.append(key)
+
+    keys = ["doc-1", "doc-2", "doc-a.b", "doc-ü *", "Doc-3", "x-doc-4", "other"]
+    hold = await client.block("doc-*", reason="they are broken")
+    assert (hold.kind, hold.pattern, str(hold)) == ("keys", "doc-*", "keys doc-*")
+    async with workers.run(app), supervisors.run(app):
+        runs = [await client.submit((one, two)[i % 2].call(key), key=key) for i, key in enumerate(keys)]
+        for run in runs[4:]:
+            await run.result(10)
+        await until_held(client, 4)
+        assert sorted(ran) == sorted(keys[4:])
+        (told,) = await client.blocks()
+        assert (told.waiting, told.reason) == (4, "they are broken")
+        ended = await client.unblock("doc-*")
+        assert ended is not None
+        for run in runs[:4]:
+            await run.result(10)
+    assert sorted(ran) == sorted(keys)
+    assert await client.unblock("doc-*") is None
+
+
+async def test_a_block_by_argument_holds_those_runs_back_and_no_others(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Equal values are equal however they were written; a default counts as given."""
+    ran: list[Any] = []
+
+    @app.actor
+    async def send(customer: str, size: float = 1) -> None:
+        ran.append((customer, size))
+
+    @app.actor
+    async def other(customer: str) -> None:
+        ran.append((customer, None))
+
+    await client.block(actor="send", args={"customer": "acme", "size": 1})
+    async with workers.run(app), supervisors.run(app):
+        calls = [send.call("acme"), send.call("acme", 1.0), send.call("acme", 2), send.call("Acme"), other.call("acme")]
+        runs = [await client.submit(call) for call in calls]
+        for run in runs[2:]:
+            await run.result(10)
+        await until_held(client, 2)
+        assert ran == [("acme", 2), ("Acme", 1), ("acme", None)]
+        await client.unblock(actor="send", args={"size": 1.0, "customer": "acme"})
+        for run in runs[:2]:
+            await run.result(10)
+
+
+async def test_a_block_by_argument_reads_arguments_that_lie_in_a_blob(
+    namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    app = App(namespace, config=replace(FAST, inline_limit_bytes=64))
+    ran: list[str] = []
+
+    @app.actor
+    async def send(customer: str, text: str) -> None:
+        ran.append(customer)
+
+    async with app.connect(workers.url) as own, workers.run(app), supervisors.run(app):
+        await own.block(actor="send", args={"customer": "acme"})
+        runs = [await own.submit(send.call(customer, "x" * 500)) for customer in ("acme", "else")]
+        await runs[1].result(10)
+        await until_held(client, 1)
+        await own.unblock(actor="send", args={"customer": "acme"})
+        await runs[0].result(10)
+    assert ran == ["else", "acme"]
+
+
+async def test_what_two_switches_hold_starts_when_both_are_gone(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    ran: list[int] = []
+
+    @app.actor
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    async with workers.run(app) as running, supervisors.run(app):
+        await client.pause(actor="work")
+        await client.block("doc-*")
+        run = await client.submit(work.call(1), key="doc-1")
+        await until_held(client, 1)
+        await client.resume(actor="work")
+        claims = running.worker.metrics.claims
+        await wait_until(lambda: claims["work", "held"] == 2, description="it waits for the other one")
+        assert not ran
+        await client.unblock("doc-*")
+        await run.result(10)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "pattern is missing"),
+        ({"pattern": "*"}, "fits every key"),
+        ({"pattern": "$KV.*"}, "keep for themselves"),
+        ({"pattern": "tenure.docs.*"}, "keep for themselves"),
+        ({"pattern": ""}, "empty"),
+        ({"pattern": 7}, "must be a str"),
+        ({"pattern": "a*", "actor": "send"}, "one or the other"),
+        ({"actor": "send"}, "pattern is missing"),
+        ({"actor": "send", "args": {}}, "pattern is missing"),
+        ({"actor": "send", "args": ["customer"]}, "must be a mapping"),
+        ({"actor": "send", "args": {"custmer": 1}}, "no such argument"),
+        ({"actor": "send", "args": {"customer": object()}}, "cannot be said in JSON"),
+        ({"actor": "a b", "args": {"customer": 1}}, "a b"),
+        ({"pattern": "a*", "duration": -5}, "duration"),
+    ],
+)
+async def test_what_cannot_be_blocked_is_refused_by_name(
+    app: App, client: Client, given: dict[str, Any], named: str
+) -> None:
+    @app.actor
+    async def send(customer: str) -> None:
+        return
+
+    with pytest.raises(Exception, match=named) as refused:
+        await client.block(**given)
+    assert type(refused.value).__name__ in {"InvalidCall", "ConfigError"}
+    assert await client.blocks() == []
