@@ -51,6 +51,11 @@ class Switchboard:
         self._listeners.append(tell)
 
     @property
+    def idle(self) -> bool:
+        """Whether it is known that nothing is paused or blocked: the usual case, and one that must cost nothing."""
+        return self.rules.idle and self._live.is_set() and not self._fault
+
+    @property
     def known(self) -> bool:
         """Whether ``rules`` may be gone by."""
         return (self._live.is_set() or self._ended) and not self._fault

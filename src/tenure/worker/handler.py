@@ -224,8 +224,8 @@ class Handler:
         limit = self._stores.config.traceback_limit_bytes
         if actor.home is not None:
             await self._make_ready(live, Found(record, 0))  # unless it is: what was read before the claim may be stale
-        await self._holds.board.until_known(_SWITCHES_SECONDS)
-        if not self._holds.board.known or self._holds.now(record, args) is not None:
+        board = self._holds.board
+        if not board.idle and (not await board.until_known(_SWITCHES_SECONDS) or self._holds.now(record, args)):
             live.tell("drain")  # switched off while the claim was under way: it goes back, and is held there
         self._start_timers(live, record)
         if isinstance(live.remote, Remote):
