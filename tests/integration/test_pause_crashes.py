@@ -17,7 +17,7 @@ from tenure.switchboard import Switchboard
 from tests.conftest import Supervisors, Workers
 from tests.integration.test_pause import BOUND_SECONDS, Seen, quick, until_held
 from tests.processes import WITHIN_SECONDS, Site
-from tests.proxy import Proxy
+from tests.proxy import Proxy, record
 from tests.support import wait_until
 
 
@@ -89,6 +89,32 @@ async def test_a_supervisor_that_dies_while_it_wakes_what_waited_is_followed_by_
                 await run.result(20)
             await until_held(client, 0)
     assert sorted(seen.keys) == sorted(run.key for run in runs), "once each"
+
+
+async def test_a_wake_up_is_stored_before_the_message_is_removed(app: App, client: Client) -> None:
+    """Whoever dies in between leaves both. The other way round nothing would be left until a sweep misses it."""
+
+    @app.actor
+    async def work() -> None:
+        return
+
+    stores, patience = client.stores, client.stores.runs.patience()
+    await client.submit(work.call(), key="k", delay=3600)
+    found = await stores.runs.read("k")
+    assert found.record is not None
+    place, data = place_of("01GONE"), encode(found.record)
+    await stores.parking.park(place, found.record, data, found.revision, patience, reserves=False)
+    parked = await stores.parking.after(place, 0, patience)
+    assert parked is not None
+    there: list[bool] = []
+
+    async def drop(_seq: int, _patience: Any) -> None:
+        there.append(await stores.work.is_awake(found.record))  # type: ignore[arg-type]  # it is there
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores.parking, "drop", drop)
+        await stores.parking.release(parked, patience)
+    assert there == [True]
 
 
 async def test_a_supervisor_that_is_killed_in_mid_resume_is_followed_by_another(site: Site) -> None:
@@ -174,6 +200,31 @@ async def test_a_worker_that_was_cut_off_during_the_pause_starts_nothing_when_it
         await asyncio.sleep(3.0)  # paused: it is back, and starts nothing
         assert len(seen.at) == number
         assert max(seen.at) - paused < BOUND_SECONDS
+
+
+async def test_a_claim_that_is_repeated_after_a_reconnect_starts_no_body_that_is_paused_by_then(
+    app: App, nats_server: str, proxy: Proxy, behind: Workers
+) -> None:
+    """Its first answer is lost with the connection; the actor is paused; the claim is found, and its run handed back."""
+    seen = Seen()
+
+    @app.actor
+    async def work(ctx: Context) -> None:
+        seen.note(ctx)
+
+    async with app.connect(nats_server) as client, behind.run(app) as running:
+        fault = proxy.lose_answer(record(app, "k", "running"))
+        run = await client.submit(work.call(), key="k")
+        await wait_until(lambda: fault.hits, description="the claim is stored, and its answer lost")
+        await proxy.take_down()
+        await client.pause(actor="work")
+        await proxy.bring_up()
+        await until_held(client, 1)
+        assert not seen.at
+        assert running.worker.metrics.outcomes["work", "handed_back"] == 1
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, status.attempt, status.failures) == ("queued", 1, 0)
 
 
 async def test_a_watch_that_is_silent_lets_bodies_start_until_that_is_noticed_and_no_longer(

@@ -10,9 +10,10 @@ import pytest
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
 from tests.mutants.guard import Guard
+from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
-GUARDS = (*DECISIONS, *DEEDS)
+GUARDS = (*DECISIONS, *DEEDS, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
