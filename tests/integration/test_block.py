@@ -76,7 +76,7 @@ async def test_a_block_by_argument_holds_those_runs_back_and_no_others(
 async def test_a_block_by_argument_reads_arguments_that_lie_in_a_blob(
     namespace: str, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
-    app = App(namespace, config=replace(FAST, inline_limit_bytes=64))
+    app = App(namespace, config=replace(FAST, inline_limit_bytes=64, wake_limit_bytes=64))
     ran: list[str] = []
 
     @app.actor

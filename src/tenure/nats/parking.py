@@ -9,6 +9,7 @@ sweep's to replace.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 from typing import Any
 
@@ -72,22 +73,36 @@ class Parking:
     async def oldest(self, limit: str, most: int, skip: Collection[str], patience: Patience) -> list[Parked]:
         """The oldest parked runs under a limit, up to ``most``; none whose run id is in ``skip``. Raises Unavailable."""
         found: dict[str, Parked] = {}
-        seq = 0
-        while len(found) < most and (parked := await self.after(limit, seq, patience)) is not None:
-            seq = parked.seq
-            if parked.run_id not in skip:
+        seq, wanted = 1, self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
+        while len(found) < most:
+            message = await self._get({"next_by_subj": wanted, "seq": seq}, patience)
+            if message is None:
+                break
+            seq = message.seq + 1
+            parked = self._read(message)
+            if parked is not None and parked.run_id not in skip:
                 found.setdefault(parked.run_id, parked)
         return list(found.values())
 
-    async def after(self, limit: str, seq: int, patience: Patience) -> Parked | None:
-        """The first that is parked under this name later than ``seq``. Raises Unavailable."""
-        wanted = self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
-        while (message := await self._get({"next_by_subj": wanted, "seq": seq + 1}, patience)) is not None:
-            parked = self._read(message)
-            if parked is not None:
-                return parked
-            seq = message.seq
-        return None
+    async def all(self, limit: str, patience: Patience) -> list[tuple[str, str]]:
+        """(run id, key) of whatever is parked under this name, in the order of the run ids: of submits. Raises Unavailable."""
+        found: list[tuple[str, str]] = []
+        seen, wanted = 0, self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
+        while True:
+            answer = await self._api("STREAM.INFO", {"subjects_filter": wanted, "offset": seen}, (), patience) or {}
+            subjects: dict[str, int] = (answer.get("state") or {}).get("subjects") or {}
+            for subject in subjects:
+                with contextlib.suppress(ValueError):  # none of ours
+                    token, run_id = subject[len(wanted) - 1 :].split(".")
+                    found.append((run_id, decode_key(token)))
+            seen += len(subjects)
+            if not subjects or seen >= int(answer.get("total", 0)):
+                return sorted(found)
+
+    async def get(self, limit: str, key: str, run_id: str, patience: Patience) -> Parked | None:
+        """What this run has parked under this name. Raises Unavailable."""
+        message = await self._get({"last_by_subj": self._names.park(limit, key, run_id)}, patience)
+        return None if message is None else self._read(message)
 
     async def release(self, parked: Parked, patience: Patience) -> None:
         """Store the wake-up of a run that nobody has a place reserved for, and then remove its message. Raises Unavailable."""

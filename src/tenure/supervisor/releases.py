@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.switches import Board, expired, place_of, switch_at
 from tenure.metrics import Metrics
-from tenure.nats.parking import Parked
 from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.switchboard import Switchboard
@@ -108,25 +107,27 @@ class Releases:
             _log.info("switch.over", left=len(changed.after.switches))
 
     async def _release(self, switch: str) -> None:
-        """Wake what waits for a switch, in the order in which it came. Raises Unavailable."""
-        stores, place = self._stores, place_of(switch)
-        seq, woken = 0, 0
-        while True:
-            patience, page = self._patience(), list[Parked]()
-            while len(page) < _AT_ONCE and (parked := await stores.parking.after(place, seq, patience)) is not None:
-                seq = parked.seq
-                page.append(parked)
-            for result in await asyncio.gather(
-                *(stores.parking.release(parked, patience) for parked in page), return_exceptions=True
-            ):
-                if isinstance(result, BaseException):
-                    raise result
-            woken += len(page)
-            self._metrics.repairs["resumed"] += len(page)
-            if len(page) < _AT_ONCE:
-                break
-        if woken:
-            _log.info("switch.released", switch=switch, woken=woken)
+        """Wake what waits for a switch, in the order in which it was submitted. Raises Unavailable."""
+        place, before = place_of(switch), self._metrics.repairs["resumed"]
+        runs = await self._stores.parking.all(place, self._patience())
+        todo = iter(runs)
+
+        async def lane() -> None:
+            for run_id, key in todo:
+                await self._wake(place, key, run_id)
+
+        for result in await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(runs)))), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        if runs:
+            _log.info("switch.released", switch=switch, woken=self._metrics.repairs["resumed"] - before)
+
+    async def _wake(self, place: str, key: str, run_id: str) -> None:
+        parking, patience = self._stores.parking, self._patience()
+        parked = await parking.get(place, key, run_id, patience)
+        if parked is not None:  # else another supervisor was quicker
+            await parking.release(parked, patience)
+            self._metrics.repairs["resumed"] += 1
 
     def _patience(self) -> Patience:
         return Patience(self._stores.clock, self._stores.config.patience_seconds)
