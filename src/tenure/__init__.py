@@ -27,6 +27,7 @@ from tenure.core.errors import (
 )
 from tenure.core.history import Step
 from tenure.holds import Hold
+from tenure.rates import Cooldown, Debounce, RateLimit
 from tenure.run import Run
 from tenure.settings import Limit, Retry
 from tenure.status import Cancelled, Event, Status
@@ -43,7 +44,9 @@ __all__ = [
     "Config",
     "ConfigError",
     "Context",
+    "Cooldown",
     "DeadLetter",
+    "Debounce",
     "Event",
     "Fail",
     "Hold",
@@ -54,6 +57,7 @@ __all__ = [
     "NewerSchema",
     "Outcome",
     "OutcomeUnknown",
+    "RateLimit",
     "Retry",
     "Run",
     "RunCancelled",

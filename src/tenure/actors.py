@@ -22,7 +22,8 @@ from tenure.core.records import Overlap, Task
 from tenure.core.subjects import check_name
 from tenure.isolation import Home
 from tenure.payloads import MAX_DEPTH, fault, foreign_class
-from tenure.settings import OVERLAPS, Limit, make_limits
+from tenure.rates import AnyLimit, make_pace, split_limits
+from tenure.settings import OVERLAPS, make_limits
 
 Full = ParamSpec("Full")
 Args = ParamSpec("Args")
@@ -96,11 +97,13 @@ class Actor(Generic[Full, Args, Out, Res_co]):
         data = self._codec.encode(args, kwargs)
         return Call(with_changes(self.task, args=Raw(data)), data, self.result_type, self.namespace)
 
-    def limit(self, limits: Sequence[Limit]) -> None:
+    def limit(self, limits: Sequence[AnyLimit]) -> None:
         """Bound its bodies: part of its registration, once its arguments are known. Raises ConfigError."""
-        bounds = make_limits(self.name, limits, [parameter.name for parameter in self.parameters])
-        if bounds:
-            self.task = with_changes(self.task, policy=with_changes(self.task.policy, limits=bounds))
+        at_once, in_time = split_limits(self.name, limits)
+        arguments, policy = [parameter.name for parameter in self.parameters], self.task.policy
+        bounds, pace = make_limits(self.name, at_once, arguments), make_pace(self.name, in_time, arguments, policy)
+        if bounds or pace is not None:
+            self.task = with_changes(self.task, policy=with_changes(policy, limits=bounds, pace=pace))
 
     def decode_args(self, data: bytes) -> dict[str, Any]:
         """Arguments of a stored call. Raises InvalidCall where they do not fit the signature any more."""

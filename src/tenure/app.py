@@ -21,7 +21,8 @@ from tenure.core.subjects import Names, check_name
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
-from tenure.settings import Limit, Retry, Seconds, make_policy, make_task, with_schedule
+from tenure.rates import AnyLimit
+from tenure.settings import Retry, Seconds, make_policy, make_task, with_schedule
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -101,7 +102,7 @@ class App:
         tz: str = "UTC",
         catch_up: CatchUp = "none",
         autostart: bool = False,
-        limits: Sequence[Limit] = (),
+        limits: Sequence[AnyLimit] = (),
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -125,7 +126,7 @@ class App:
         tz: str = "UTC",
         catch_up: CatchUp = "none",
         autostart: bool = False,
-        limits: Sequence[Limit] = (),
+        limits: Sequence[AnyLimit] = (),
         overlap: Overlap = "stop",
         isolation: Isolation = "thread",
         result_ttl: Seconds = _ONE_DAY,
@@ -135,18 +136,18 @@ class App:
     ) -> Any:
         """Register a function as an actor, as ``@app.actor`` or ``@app.actor(...)``.
 
-        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait. ``timeout``
-        seconds an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to stop. ``retry``:
-        default five attempts; None: one. ``every``: perpetual, each run schedules the next. ``cron``: perpetual, by a cron
-        expression of five fields (six: seconds first) in the IANA time zone ``tz``, with Debian's rules for summer time; the
-        first run is its next fire. ``catch_up``: of fires missed while nothing ran, ``none`` is made up for, ``one`` for all
-        of them, or ``all``. ``autostart``: supervisors keep one chain of it alive under the actor's name as the key, with the
-        schedule of the code that was started last. ``limits``: how many bodies run at once. ``overlap``: for submits over a
-        run that is stopping. ``result_ttl``: how long a finished key is kept (whole seconds; 0 is the shortest that the
-        server can, one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it must be
-        at the top of a module that can be imported. ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or
-        actors that are given the ``Outcome``, submitted exactly once if and only if that outcome was stored. Raises
-        ConfigError that names what is wrong.
+        ``name``: default the function's. ``queue`` and ``priority`` (high, normal, low): where its runs wait. ``timeout`` seconds
+        an attempt may take (None: no limit). ``grace`` seconds a body may take to end once told to stop. ``retry``: default five
+        attempts; None: one. ``every``: perpetual, each run schedules the next. ``cron``: perpetual, by a cron expression of five
+        fields (six: seconds first) in the IANA time zone ``tz``, with Debian's rules for summer time; the first run is its next
+        fire. ``catch_up``: of fires missed while nothing ran, ``none`` is made up for, ``one`` for all of them, or ``all``.
+        ``autostart``: supervisors keep one chain of it alive under the actor's name as the key, with the schedule of the code that
+        was started last. ``limits``: how many bodies run at once (``Limit``) or start in a window (``RateLimit``), which submits
+        make one run (``Debounce``) or none (``Cooldown``). ``overlap``: for submits over a run that is stopping. ``result_ttl``:
+        how long a finished key is kept (whole seconds; 0 is the shortest that the server can, one). ``isolation``: ``process`` runs
+        its bodies in child processes, which can be killed; then it must be at the top of a module that can be imported.
+        ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are given the ``Outcome``, submitted
+        exactly once if and only if that outcome was stored. Raises ConfigError that names what is wrong.
         """
         scope = _caller_scope()
 

@@ -85,6 +85,6 @@ def refusal(record: Record, why: Why, *, reject: bool) -> KeyConflict | KeyIsLiv
     if why is Why.CROWDED:
         crowd = "too many bodies of older generations still running: wait for some to end"
         return KeyIsLive(f"{record.key!r} has {crowd}", **about)
-    if reject:
+    if reject and why is not Why.COOLING:
         return KeyIsLive(f"{record.key!r} is live (generation {record.generation}, {record.phase.value})", **about)
     return None

@@ -22,6 +22,7 @@ from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed
 from tenure.core.generations import generation_of, leaves_trace
 from tenure.core.history import Step, steps
 from tenure.core.outcomes import Why
+from tenure.core.pace import took_in
 from tenure.core.records import TERMINAL, Overlap, Phase, Record
 from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
@@ -226,7 +227,8 @@ class Client(Holding, Bulk):
         except asyncio.CancelledError:
             self._afterwards.finish(stores, command.key, once)
             raise
-        return self._handle(record.key, record.generation, record.run_id, accepted=True, result_type=result_type)
+        own = record.run_id == command.run_id  # else it was taken in by a run that waits
+        return self._handle(record.key, record.generation, record.run_id, accepted=own, result_type=result_type)
 
     async def _effected(self, effects: Awaitable[object], key: str, run_id: str) -> None:
         """Effects of a write that is stored for ever, whatever becomes of them.
@@ -251,6 +253,10 @@ class Client(Holding, Bulk):
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             owed = self.stores.complete(result.found, self.stores.runs.patience())
             await self._effected(owed, command.key, command.run_id)
+            if took_in(record, command.run_id):
+                return self._handle(
+                    record.key, record.generation, record.run_id, accepted=False, result_type=result_type
+                )
             generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
         error = refusal(record, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")

@@ -35,6 +35,7 @@ HEAD_OUTCOMES = (
     "held",
     "paused",
     "unready",
+    "dropped",
     "unknown_actor",
     "handed_over",
     "newer_schema",

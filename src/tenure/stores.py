@@ -32,11 +32,13 @@ from tenure.nats.limits import Limits
 from tenure.nats.parking import Parking
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
+from tenure.nats.rates import Rates
 from tenure.nats.runs import Committed, Declined, Found, Runs
 from tenure.nats.sessions import Sessions
 from tenure.nats.switches import Switches
 from tenure.nats.topology import Topology, ensure
 from tenure.nats.work import Work
+from tenure.pacing import Paces
 
 T = TypeVar("T")
 _STALE_SECONDS = 2.0
@@ -63,6 +65,8 @@ class Stores:
         self.parking = Parking(conn, names, self.work)
         self.switches = Switches(conn, names)
         self.gates = Gates(self.limits, self.parking, clock)
+        self.rates = Rates(conn, names)
+        self.paces = Paces(self.rates, self.parking, clock, conn.config.patience_seconds)
 
     @classmethod
     async def open(cls, url: str, names: Names, config: Config, *, name: str, **options: Any) -> Stores:
@@ -96,6 +100,7 @@ class Stores:
 
     async def close(self) -> None:
         """Close the connection."""
+        await self.paces.close()
         await self.conn.close()
 
     async def put_blob(self, name: str, data: bytes, patience: Patience, *, key: str, origin: str = "") -> Blob:

@@ -44,8 +44,8 @@ DEEDS = (
     Guard(
         "messages: [11] each attempt of a run has a timer of its own",
         "src/tenure/nats/work.py",
-        "            subject = self._names.timer(record.key, record.run_id, record.attempt)\n",
-        "            subject = self._names.timer(record.key, record.run_id, 0)\n",
+        "{self._names.timer(record.key, record.run_id, record.attempt)}",
+        "{self._names.timer(record.key, record.run_id, 0)}",
         (STORE + "test_work_messages.py", STORE + "test_work.py"),
     ),
     Guard(

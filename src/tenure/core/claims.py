@@ -8,6 +8,7 @@ from tenure.core import commands as c
 from tenure.core.endings import conclude_stop, finish
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Did, Refused, Why
+from tenure.core.pace import dropped, needs_leave
 from tenure.core.parts import LOST, Result, decide, ended, owed, superseded
 from tenure.core.records import Holder, Phase, Previous, Record
 
@@ -78,15 +79,18 @@ def _claim_stopping(record: Record, command: c.Claim, now: float) -> Result:
 def start(record: Record, command: c.Claim, now: float, did: Did, failures: int) -> Result:
     """One more attempt, held by the claiming session: counted in the very write that starts it.
 
-    Not where a switch holds it back: only a body that would start is held, never an end. Under limits only with a place for
-    this very attempt: that of another one may be given back, or taken over.
+    Not where a switch holds it back: only a body that would start is held, never an end. Under limits and rates only with leave
+    for this very attempt: that of another one may be given back, or taken over.
     """
     if command.held:
         return Refused(Why.HELD)
     attempt = record.attempt + 1
-    if record.task.policy.limits and command.permit != attempt:
+    policy = record.task.policy
+    if command.permit != attempt and needs_leave(policy):
         return Refused(Why.LIMITED)
-    timeout = record.task.policy.timeout
+    if command.excess:  # what was begun is finished
+        return Refused(Why.LIMITED) if record.attempt else dropped(record, command.excess, now)
+    timeout = policy.timeout
     return decide(
         did,
         replace(

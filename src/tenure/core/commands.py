@@ -87,7 +87,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     ``closed``: sessions known to be closed; ``drained``: those of them that ended in good order (no failure is
     counted). ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which
     another delivery may have started since, is not meant. ``next_run_id`` is for a successor. ``permit``: the attempt for
-    which it has a place under each of the actor's limits; 0: none. ``held``: a switch keeps its body from being started.
+    which it has a place under each of the actor's limits, and a start under its rates; 0: none. ``held``: a switch keeps its
+    body from being started. ``excess``: the reason for which a run that has not started yet is to be dropped.
     """
 
     session: str
@@ -98,6 +99,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     own_lost: Holder | None = None
     permit: int = 0
     held: bool = False
+    excess: str = ""
 
 
 class Successor(Struct, frozen=True, kw_only=True):

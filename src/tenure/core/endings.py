@@ -140,6 +140,7 @@ def finish(  # noqa: PLR0917  (one write: outcome and successor)
             deadline=None,
             last=last,
             history=(),
+            settling=None,
         ),
     )
 

@@ -12,6 +12,7 @@ from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.marks import MAX_MARKS, is_mark, is_marked
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
+from tenure.core.pace import begun, is_cooling, settle, takes_in, took_in
 from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, owed, tell
 from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task, schema_for
 from tenure.core.schedule import first_due, is_perpetual
@@ -24,6 +25,8 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
         return anew(None, command, now, Did.SUBMITTED)
     if _knows(record, command):
         return Refused(Why.ALREADY)
+    if is_cooling(record, command, now):
+        return _joined(record, command.seen) or Refused(Why.COOLING)
     if record.phase in TERMINAL or record.phase is Phase.STOPPING:
         return anew(record, command, now, Did.SUBMITTED)
     spent = record.failures + 1 >= record.task.policy.max_attempts
@@ -33,13 +36,24 @@ def submit(record: Record | None, command: c.Submit, now: float) -> Result:
         return anew(owing(replace(spent_record, last=lost), lost), command, now, Did.SUBMITTED)
     if command.if_live == "reject":
         return Refused(Why.LIVE)
-    if command.seen is not None and not is_mark(command.seen):  # a spawn joins it, once: its entry must leave a trace
-        return Decision(Did.JOINED, replace(record, seen=(*record.seen, command.seen)))
+    differs = command.if_differs != "keep" and not is_same_task(record.task, command.task)
+    if takes_in(record, command) and not differs:
+        return Refused(Why.CROWDED) if _is_full(record, command.seen) else settle(record, command, now)
+    joined = _joined(record, command.seen)
+    if joined is not None:
+        return joined
     if command.if_live == "replace":
         return anew(record, command, now, Did.REPLACED)
-    if command.if_differs != "keep" and not is_same_task(record.task, command.task):
+    if differs:
         return Refused(Why.DIFFERS) if command.if_differs == "error" else anew(record, command, now, Did.REPLACED)
     return Refused(Why.LIVE)
+
+
+def _joined(record: Record, seen: Seen | None) -> Decision | None:
+    """A spawn joins the run that there is, once: its entry must leave a trace. None: it is no spawn."""
+    if seen is None or is_mark(seen):
+        return None
+    return Decision(Did.JOINED, replace(record, seen=(*record.seen, seen)))
 
 
 def supersede(record: Record | None, command: c.Replace, now: float) -> Result:
@@ -88,6 +102,7 @@ def anew(record: Record | None, command: c.Submit | c.Replace, now: float, did: 
         taken=record.taken,
         deployed=record.deployed,
     )
+    made = begun(made, record, command, now)
     return Decision(did, made, effects_of(made))
 
 
@@ -108,7 +123,7 @@ def _displaced(record: Record, now: float) -> Record:
 
 def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple[Death, ...], now: float) -> Record:
     due = first_due(command.task.policy, command.due, now)
-    return Record(
+    made = Record(
         schema=schema_for(command.task, (), history),
         key=command.key,
         run_id=command.run_id,
@@ -121,6 +136,7 @@ def _first(command: c.Submit | c.Replace, seen: tuple[Seen, ...], history: tuple
         seen=seen,
         history=history,
     )
+    return begun(made, None, command, now)
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------------
@@ -200,6 +216,8 @@ def generation_of(record: Record, run_id: str) -> int:
 def leaves_trace(record: Record, run_id: str) -> bool:
     """Whether the record shows that ``run_id`` was once its generation."""
     if record.run_id == run_id or (record.last is not None and record.last.run_id == run_id):
+        return True
+    if took_in(record, run_id):
         return True
     return any(entry.run_id == run_id for entry in record.previous)
 

@@ -94,6 +94,8 @@ class Answer(StrEnum):
     PARK = "park"
     """No room: store the run's message, then decide again."""
     PARKED = "parked"
+    EXCESS = "excess"
+    """No room under a rate, and it is not to wait for any."""
     DONE = "done"
 
 

@@ -17,11 +17,13 @@ from msgspec import Raw, Struct
 
 from tenure.core.errors import InvalidCall, NewerSchema
 from tenure.core.permits import Bound
+from tenure.core.rates import Pace
 
-SCHEMA = 4
+SCHEMA = 5
 """The newest form that is known here. 2 adds hooks and dead letters, which a process that knows 1 would drop, or take for
-runs to spawn; 3 adds schedules, whose chains it would end; 4 adds limits, which it would not keep. A record says no more
-than what it holds needs, so that older processes go on with all others."""
+runs to spawn; 3 adds schedules, whose chains it would end; 4 adds limits and 5 rates, which it would not keep. A record says
+no more than what it holds needs, so that older processes go on with all others."""
+LIMITS_SCHEMA = 4
 SCHEDULE_SCHEMA = 3
 HOOKS_SCHEMA = 2
 PLAIN_SCHEMA = 1
@@ -73,13 +75,11 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     result_ttl: float = 86_400.0
     hooks: Hooks | None = None
     limits: tuple[Bound, ...] = ()
+    pace: Pace | None = None
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """Where a payload over the inline limit lies.
-
-    Object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex).
-    """
+    """Where a payload over the inline limit lies: object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex)."""
 
     name: str
     size: int
@@ -98,10 +98,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run to be submitted because another one has ended.
-
-    ``outcome`` names the argument that takes what became of that one (see ``aftermath.Outcome``); empty: none does.
-    """
+    """A run to be submitted because another one has ended. ``outcome``: its argument for that one's ``Outcome``, if any."""
 
     task: Task
     outcome: str = ""
@@ -144,10 +141,7 @@ class Previous(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Count(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Runs of an actor that were superseded or cancelled (``what``), and ``where``: the labels of the metrics.
-
-    In a record: by a process that may have no metrics, so whoever takes it out in its own write counts it, once.
-    """
+    """Runs of an actor that were superseded or cancelled (``what``), and ``where``: labels of metrics. Counted by who takes it out."""
 
     what: Literal["superseded", "cancelled"]
     where: str
@@ -225,6 +219,13 @@ class Seen(Struct, frozen=True, kw_only=True):
     origin: str
 
 
+class Settling(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run that is debounced: when it was first submitted, and the run id of the latest submit that it took in."""
+
+    since: float
+    by: str = ""
+
+
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All there is to know about a key. Changed only by ``core.transitions`` and stored only by compare-and-swap.
 
@@ -260,6 +261,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     uncounted: tuple[Count, ...] = ()
     taken: str = ""
     deployed: float = 0.0
+    settling: Settling | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -276,10 +278,7 @@ def encode(record: Record) -> bytes:
 
 
 def encode_to_store(record: Record, *, proven: bool) -> bytes:
-    """The wire form of a record that is about to be written; unless it is ``proven``, it is read back first.
-
-    One that cannot be read would ruin its key: nobody could show, end, replace or purge it. Raises InvalidCall.
-    """
+    """The wire form of a record that is about to be written. Unless ``proven`` it is read back: else its key would be ruined."""
     try:
         data = _encoder.encode(record)
         if not proven:
@@ -311,8 +310,10 @@ def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death,
 
 
 def _schema_of(policy: Policy) -> int:
-    if policy.limits:
+    if policy.pace is not None:
         return SCHEMA
+    if policy.limits:
+        return LIMITS_SCHEMA
     scheduled = policy.cron or policy.autostart or policy.catch_up != "none"
     own = SCHEDULE_SCHEMA if scheduled else PLAIN_SCHEMA
     if policy.hooks is None:
@@ -328,13 +329,11 @@ def _refuse_newer(schema: int) -> None:
 
 
 def ttl_of(record: Record) -> int | None:
-    """Whole seconds after which a record may vanish by itself, or None.
-
-    Only a finished key that owes nobody anything does.
-    """
+    """Whole seconds after which a record may vanish by itself, or None: only a finished key that owes nobody anything does."""
     if record.phase not in TERMINAL or record.previous or record.outbox or record.seen:
         return None
-    return max(1, math.ceil(record.task.policy.result_ttl))
+    policy = record.task.policy
+    return max(1, math.ceil(max(policy.result_ttl, policy.pace.cooldown if policy.pace is not None else 0.0)))
 
 
 class State(Struct, frozen=True):

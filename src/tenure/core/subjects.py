@@ -130,6 +130,7 @@ class Names:
         self.park_prefix = f"{self.root}.park."
         self.limit_prefix = f"{self.runs_prefix}limit."
         self.board = f"{self.runs_prefix}switch.board"
+        self.rate_prefix = f"{self.runs_prefix}rate."
         self.handover_prefix = f"{self.root}.handover."
         self.inbox_stream = f"TENURE_{namespace}_INBOX"
         self.inbox_subjects = [f"{self.root}.submit.*", f"{self.root}.replace.*", f"{self.root}.cancel"]
@@ -197,6 +198,10 @@ class Names:
     def limit(self, name: str) -> str:
         """Subject of a limit's entry in the runs bucket: its dot keeps it out of reach of keys and of looks at all of them."""
         return self.limit_prefix + name
+
+    def rate(self, name: str) -> str:
+        """Subject of a rate's entry in the runs bucket, out of reach as a limit's is."""
+        return self.rate_prefix + name
 
     def park(self, limit: str, key: str, run_id: str) -> str:
         """Subject of the message of a run that waits for its place under a limit; ``*`` as the limit: under any."""

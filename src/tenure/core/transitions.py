@@ -10,7 +10,9 @@ Rules, in the order in which they bind (DESIGN: section 4; numbers in brackets a
    Deadlines are never extended.
 4. A claim adds one to ``attempt`` in its own write. Under ``stop`` and ``wait`` it needs every entry of ``previous`` to
    be confirmed, under a closed session, or past its deadline. A takeover counts a failure; without budget it writes
-   ``failed`` [22]. Under limits a claim also needs a place for this very attempt (``permits``); no switch may hold it back.
+   ``failed`` [22]. Under limits a claim also needs a place for this very attempt (``permits``), under rates a start
+   (``rates``), for want of which a run that has not begun may be dropped; no switch may hold it back. What is debounced or
+   cools down: ``pace``.
 5. Outcome and successor are one write; ``last`` keeps the outcome over it [23]. A run that failed for good still has
    its successor. With each outcome goes what it owes: its hooks and, of a run that failed for good, its dead letter; a
    superseded run has neither (``aftermath``).
@@ -54,7 +56,8 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
         _W: (_W, Why.ALREADY, Why.LIVE, Why.DIFFERS, Why.CROWDED),
         _R: (_W, _R, Why.ALREADY, Why.LIVE, Why.DIFFERS, Why.CROWDED),
         _S: (_W, Why.ALREADY, Why.CROWDED),
-        **dict.fromkeys((_OK, _F, _C), (_W, Why.ALREADY, Why.CROWDED)),
+        **{end: (_W, end, Why.ALREADY, Why.CROWDED, Why.COOLING) for end in (_OK, _F)},
+        _C: (_W, Why.ALREADY, Why.CROWDED),
     },
     c.Replace: {None: (_W,), **dict.fromkeys((_W, _R, _S, _OK, _F, _C), (_W, Why.ALREADY, Why.CROWDED))},
     c.KeepAlive: {
@@ -84,7 +87,7 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     },
     c.Claim: {
         None: (Why.ABSENT,),
-        _W: (_R, Why.NOT_DUE, Why.BUSY, Why.HELD, Why.LIMITED, Why.SUPERSEDED),
+        _W: (_R, _C, Why.NOT_DUE, Why.BUSY, Why.HELD, Why.LIMITED, Why.SUPERSEDED),
         _R: (_R, _F, _W, Why.BUSY, Why.HELD, Why.LIMITED, Why.SUPERSEDED),
         _S: (_C, Why.BUSY, Why.SUPERSEDED),
         _OK: (Why.FINISHED, Why.SUPERSEDED),

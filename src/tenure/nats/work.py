@@ -158,7 +158,7 @@ class Work:
             due = min(record.due, now + MAX_DELAY_SECONDS)  # a backoff may name a year that no calendar has
             at = datetime.fromtimestamp(due - TIMER_LEAD, UTC).isoformat()
             headers = {"Nats-Schedule": f"@at {at}", "Nats-Schedule-Target": subject}
-            subject = self._names.timer(record.key, record.run_id, record.attempt)
+            subject = self._timer(record)
         while True:
             try:
                 ack = await self._conn.put(subject, payload, headers)
@@ -171,6 +171,11 @@ class Work:
             if not await patience.pause():
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
+
+    def _timer(self, record: Record) -> str:
+        """Subject of the timer of a run's attempt; one that was put off by later submits has another for each due."""
+        which = f"-{int(record.due * 1000)}" if record.settling is not None else ""
+        return f"{self._names.timer(record.key, record.run_id, record.attempt)}{which}"
 
     def payload(self, record: Record, data: bytes, revision: int, *, parked: bool = False) -> bytes:
         """What a wake-up carries: its first line, and the record's bytes unless they are too many."""
@@ -185,7 +190,7 @@ class Work:
         """
         return (
             await self.is_awake(record, patience)
-            or await self._has(self._names.timer(record.key, record.run_id, record.attempt), patience)
+            or await self._has(self._timer(record), patience)
             or await self._has(self._names.park("*", record.key, record.run_id), patience)
         )
 

@@ -28,11 +28,12 @@ from tenure.nats.runs import Committed, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
-from tenure.worker.body import Ended, Raised, run_body
+from tenure.worker.body import Ended, Halted, Raised, run_body
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.holds import Holds
 from tenure.worker.isolate import Children, Remote
+from tenure.worker.places import is_bounded
 from tenure.worker.refusals import tell_head, tell_tail
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
@@ -109,7 +110,7 @@ class Handler:
         match looked:
             case Won(committed, ticket):
                 self._count_claim(committed)
-                live.ticket = ticket if committed.record.task.policy.limits else None
+                live.ticket = ticket if is_bounded(committed.record.task) else None
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
                 self._count_drop(outcome, record, decided=decided is not None)
@@ -228,6 +229,8 @@ class Handler:
         if not board.idle and (not await board.until_known(_SWITCHES_SECONDS) or self._holds.now(record, args)):
             live.tell("drain")  # switched off while the claim was under way: it goes back, and is held there
         self._start_timers(live, record)
+        if live.ticket is not None and not await live.ticket.slots.begin(patience):
+            return Halted()
         if isinstance(live.remote, Remote):
             return await live.remote.run(context, args, partial(self._note, live), limit)
         return await run_body(actor, context, live, args, self._pool, limit)
@@ -379,7 +382,9 @@ class Handler:
     def _count_drop(self, outcome: str, record: Record | None, *, decided: bool) -> None:
         actor, metrics = record.task.actor if record else "", self._metrics
         metrics.claims[actor, outcome] += 1
-        if decided:
+        if outcome == Did.DROPPED.value:
+            metrics.outcomes[actor, Did.CANCELLED.value] += 1
+        elif decided:
             ended = Did.CANCELLED.value if outcome == Did.CANCELLED.value else Did.FAILED.value
             metrics.outcomes[actor, ended] += 1
             if ended == Did.CANCELLED.value:

@@ -15,7 +15,8 @@ from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Why
 from tenure.core.permits import Answer
-from tenure.core.records import Phase, Record
+from tenure.core.policy import SHORT_DELAY
+from tenure.core.records import Phase, Record, encode
 from tenure.core.switches import Switch
 from tenure.core.transitions import transition
 from tenure.nats.patience import Patience
@@ -123,7 +124,8 @@ class Head:
                         return Drop("parked", record, revision=found.revision)
                     if answer is Answer.BUSY:
                         return Later("busy", record.task.actor)
-                    command = replace(command, permit=record.attempt + 1)
+                    excess = ticket.slots.reason if answer is Answer.EXCESS else ""
+                    command = replace(command, permit=record.attempt + 1, excess=excess)
                     continue
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)
@@ -170,6 +172,8 @@ class Head:
         actor = record.task.actor if record else ""
         if why is Why.NOT_DUE:
             due = declined.refused.retry_at or 0.0
+            if record is not None and record.settling is not None and await self._put_off(record, patience):
+                return Drop("not_due", record)
             return Later("not_due", actor, max(0.0, due - self._stores.clock.now()))
         if why is Why.SUPERSEDED and record is not None and record.last is not None and record.last.run_id == run_id:
             # A second copy of its wake-up: the run had its outcome, and only then the key moved on.
@@ -182,6 +186,17 @@ class Head:
         if record is not None and record.uncounted:
             await self._stores.runs.take(record.key, c.TakeCounts(tag=self._stores.clock.new_id()), patience)
         return Drop(why.value, record, revision=declined.found.revision)
+
+    async def _put_off(self, record: Record, patience: Patience) -> bool:
+        """Whether a run that was moved on by later submits has got a timer for its due, so that nobody needs look till then."""
+        found, now = await self._stores.runs.read(record.key, patience), self._stores.clock.now()
+        newest = found.record
+        if newest is None or newest.run_id != record.run_id or newest.phase is not Phase.WAITING:
+            return False
+        if newest.due - now <= SHORT_DELAY:
+            return False
+        await self._stores.work.wake(newest, encode(newest), found.revision, now, patience)
+        return True
 
     def _busy(self, declined: Declined) -> Looked:
         record = declined.found.record

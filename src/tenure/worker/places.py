@@ -19,6 +19,12 @@ from tenure.core.records import Record, Task, encode
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
+from tenure.worker.slots import Slots, pace_of
+
+
+def is_bounded(task: Task) -> bool:
+    """Whether its runs need leave to start: a place under a limit, or a start under a rate."""
+    return bool(task.policy.limits) or bool(pace_of(task).rates)
 
 
 class Places:
@@ -27,7 +33,8 @@ class Places:
     def __init__(self, stores: Stores, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
         self.stores = stores
         self._actors = actors
-        self._deployed = stores.clock.now()
+        self.paces = {name: pace_of(actor.task) for name, actor in actors.items()}
+        self.deployed = stores.clock.now()
 
     async def limits_of(self, task: Task, patience: Patience) -> dict[str, Bound]:
         """The limits of a task by their entries' names, in the order in which they are taken. Raises Unavailable."""
@@ -45,14 +52,25 @@ class Places:
         known = self._actors.get(actor)
         for own in known.task.policy.limits if known is not None else ():
             if own.per == bound.per:
-                return own.n, self._deployed
+                return own.n, self.deployed
         return bound.n, 0.0
 
 
 class Ticket:
     """The places of one run, from one delivery of it on. ``woken``: because a place is reserved for it."""
 
-    __slots__ = ("_again", "_held", "_limits", "_places", "_task", "_unparking", "_woken", "run_id", "session")
+    __slots__ = (
+        "_again",
+        "_held",
+        "_limits",
+        "_places",
+        "_task",
+        "_unparking",
+        "_woken",
+        "run_id",
+        "session",
+        "slots",
+    )
 
     def __init__(self, places: Places, run_id: str, session: str, *, again: bool, woken: bool) -> None:
         self._places = places
@@ -64,10 +82,11 @@ class Ticket:
         self._limits: dict[str, Bound] = {}
         self._held: dict[str, int] = {}
         self._unparking: list[asyncio.Task[None]] = []
+        self.slots = Slots(places.stores, places.paces, run_id, again=again, woken=woken)
 
     def met(self, record: Record | None) -> None:
         """A record that was found: it may tell which limits the run has."""
-        if record is not None and record.task.policy.limits and record.run_id == self.run_id:
+        if record is not None and record.run_id == self.run_id and is_bounded(record.task):
             self._task = record.task
 
     async def take(self, found: Found, record: Record, patience: Patience) -> Answer:
@@ -88,18 +107,25 @@ class Ticket:
             answer = await gates.take(name, take, park, patience, reserved=self._woken)
             if answer not in {Answer.GRANTED, Answer.FROM_PARKED}:
                 await self._give(patience, keep=name)
+                await self.slots.leave(record.task, patience)
                 return answer
             self._held[name] = attempt
             if self._again or (answer is Answer.FROM_PARKED and not self._woken):  # else who woke it has removed that
                 # While it is in the entry, nobody hands a place to what it has parked.
                 self._unparking.append(asyncio.create_task(gates.unpark(name, take, patience)))
-        return Answer.GRANTED
+        if not pace_of(record.task).rates:
+            return Answer.GRANTED
+        answer = await self.slots.take(found, record, self._places.deployed, patience)
+        if answer is not Answer.GRANTED:
+            await self._give(patience)
+        return answer
 
     async def give_back(self, patience: Patience) -> None:
         """Give back whatever this run has. Raises as ``take``."""
         if self._task is not None:
             await self._known(patience)
             await self._give(patience)
+            await self.slots.leave(self._task, patience)
 
     async def _give(self, patience: Patience, keep: str = "") -> None:
         """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""

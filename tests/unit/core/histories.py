@@ -13,12 +13,14 @@ from tenure.core import commands as c
 from tenure.core.marks import Place, mark
 from tenure.core.outcomes import Decision, Refused, Why
 from tenure.core.parts import Result
+from tenure.core.rates import Pace, Rate, Settle
 from tenure.core.records import Entry, Failure, Holder, Phase, Policy, Record, Seen, Task
 from tenure.core.transitions import NEXT, transition
 
 NOW = 1_000.0
 GRACE = 10.0
 KEY = "k"
+PACE = Pace(rates=(Rate(n=1, seconds=1.0),), debounce=Settle(settle=2.0, max_wait=5.0), cooldown=3.0)
 BOOM = Failure(type="ValueError", message="boom")
 Step = c.Command | float
 

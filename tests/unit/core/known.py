@@ -12,6 +12,7 @@ from tests.unit.core.histories import (
     CANCEL,
     MARK,
     NOW,
+    PACE,
     RUN,
     S1,
     S2,
@@ -59,6 +60,8 @@ UNCOUNTED = (
 LATER = (*OVERFULL, 10.0, claim("s2", "last"))
 LAST = holder("s2", "last", 2)
 
+RATED = replace(PACE, debounce=None)
+STARTED = (submit(pace=RATED), replace(claim(), permit=1))
 ONCE = supersede()  # over a kept key, by hand: a run that has no successor
 
 HISTORIES: dict[str, tuple[Step, ...]] = {
@@ -71,6 +74,12 @@ HISTORIES: dict[str, tuple[Step, ...]] = {
     "running": RUN,
     "limited": (submit(limits=(Bound(n=1),)),),
     "limited, running": (submit(limits=(Bound(n=1),)), replace(claim(), permit=1)),
+    "debounced": (submit(pace=PACE),),
+    "paced: waiting": (submit(pace=RATED),),
+    "paced: running": STARTED,
+    "paced: succeeded": (*STARTED, succeed(S1)),
+    "paced: failed": (*STARTED, fail(S1, final=True)),
+    "paced: cancelled": (*STARTED, CANCEL, succeed(S1)),
     "running, one attempt": (submit(max_attempts=1), claim()),
     "running, perpetual, one attempt": (submit(max_attempts=1, every=60.0), claim()),
     "running with a timeout": (submit(timeout=5.0), claim()),

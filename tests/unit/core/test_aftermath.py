@@ -13,8 +13,10 @@ from tenure.core.dead import MAX_HISTORY, DeadLetter, decode_letter, encode_lett
 from tenure.core.errors import NewerSchema
 from tenure.core.outcomes import Apply, Why
 from tenure.core.permits import Bound
+from tenure.core.rates import Pace
 from tenure.core.records import (
     HOOKS_SCHEMA,
+    LIMITS_SCHEMA,
     PLAIN_SCHEMA,
     SCHEDULE_SCHEMA,
     SCHEMA,
@@ -303,9 +305,10 @@ def test_a_record_says_the_schema_that_what_it_holds_needs() -> None:
     assert play(submit(every=2.0)).found.schema == PLAIN_SCHEMA
     assert play(submit(every=2.0, catch_up="all")).found.schema == SCHEDULE_SCHEMA
     assert play(submit(cron="0 4 * * *")).found.schema == SCHEDULE_SCHEMA
-    assert play(submit(limits=(Bound(n=1),))).found.schema == SCHEMA
+    assert play(submit(limits=(Bound(n=1),))).found.schema == LIMITS_SCHEMA
+    assert play(submit(pace=Pace(cooldown=1.0))).found.schema == SCHEMA
     limited = Hooks(success=(Hook(task=task(limits=(Bound(n=1),))),))
-    assert play(submit(hooks=limited)).found.schema == SCHEMA, (
+    assert play(submit(hooks=limited)).found.schema == LIMITS_SCHEMA, (
         "an older process would pass the hook on without its limits"
     )
     later = replace(spawned(), task=Task(actor="x", policy=Policy(cron="0 4 * * *")))

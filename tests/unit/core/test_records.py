@@ -22,6 +22,7 @@ from tenure.core.records import (
     Policy,
     Previous,
     Record,
+    Settling,
     State,
     Task,
     decode,
@@ -88,6 +89,7 @@ def full() -> Record:
         uncounted=(Count(what="superseded", where="head", actor="a", number=2),),
         taken="t",
         deployed=5.0,
+        settling=Settling(since=NOW, by="r2"),
     )
 
 

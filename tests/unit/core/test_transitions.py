@@ -22,6 +22,7 @@ from tests.unit.core.histories import (
     KEY,
     MARK,
     NOW,
+    PACE,
     S1,
     S2,
     SEEN,
@@ -77,6 +78,12 @@ def submits() -> Iterator[Row]:
         yield Row(phase, with_(other, if_differs="error"), Why.DIFFERS)
         yield Row(phase, with_(other, if_differs="replace"), W)
         yield Row(phase, with_(new, if_differs="error"), Why.LIVE)
+    for end, phase in (("succeeded", OK), ("failed", F)):
+        yield Row(f"paced: {end}", submit("r9", pace=PACE), Why.COOLING)
+        yield Row(f"paced: {end}", submit("r9", pace=PACE, seen=SEEN), phase)
+        yield Row(f"paced: {end}", submit("r9"), W)
+    yield Row("paced: cancelled", submit("r9", pace=PACE), W)
+    yield Row("debounced", submit("r9", pace=PACE), W)
     yield Row("running, one attempt", submit("r9", lost=S1), W)
     yield Row("running", submit("r9", lost=S1), Why.LIVE)
 
@@ -148,6 +155,9 @@ def claims() -> Iterator[Row]:
     yield Row("running", replace(claim("s2"), held=True), Why.BUSY)
     yield Row("running, one attempt", replace(claim("s2", closed="s1"), held=True), F)
     yield Row("stopping", replace(claim("s2", closed="s1"), held=True), C)
+    yield Row("paced: waiting", replace(claim(), excess="too many"), Why.LIMITED)
+    yield Row("paced: waiting", replace(claim(), permit=1, excess="too many"), C)
+    yield Row("paced: running", replace(claim("s2", closed="s1"), permit=2, excess="too many"), Why.LIMITED)
     yield Row("scheduled", claim(), Why.NOT_DUE)
     yield Row("replaced, stop", claim("s2", "r2"), Why.BUSY)
     yield Row("replaced, stop", claim("s2", "r2", closed="s1"), R)

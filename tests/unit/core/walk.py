@@ -34,7 +34,7 @@ from tenure.core.records import (
     ttl_of,
 )
 from tests.unit.core.ghost import TAILS, Ghost
-from tests.unit.core.histories import BOOM, KEY, NOW, At, ask
+from tests.unit.core.histories import BOOM, KEY, NOW, PACE, At, ask
 
 T = TypeVar("T")
 MORTAL, FRESH = ("s0", "s1", "s2"), ("s3", "s4", "s5")
@@ -88,7 +88,7 @@ class Walk:
         if isinstance(result, Refused):
             self._check_refusal(command, result)
             return result
-        owes_nothing_new = result.did in {Did.CLEARED, Did.FORGOT, Did.JOINED, Did.PURGED, Did.COUNTED}
+        owes_nothing_new = result.did in {Did.CLEARED, Did.FORGOT, Did.JOINED, Did.PURGED, Did.COUNTED, Did.SETTLED}
         assert owes_nothing_new or result.record is None or result.effects == effects_of(result.record)
         self.ghost.stored(before, result, command, now)
         if isinstance(command, TAILS):
@@ -128,6 +128,7 @@ class Walk:
     def a_task(self) -> Task:
         policy = Policy(
             limits=self.pick(((), (), (), (Bound(n=1),))),
+            pace=self.pick((*[None] * 5, PACE)),
             overlap=self.pick(("stop", "wait", "parallel")),
             max_attempts=self.pick((1, 2, 3)),
             timeout=self.pick((None, 4.0)),
@@ -274,6 +275,7 @@ class Walk:
                 own_lost=self.pick(missed[-2:]) if missed else None,
                 permit=self.pick((0, self.next_attempt())),
                 held=self.pick((False,) * 29 + (True,)),
+                excess="full" if self.pick(SELDOM) else "",
             )
         )
 
@@ -301,13 +303,9 @@ class Walk:
         )
 
     def _failure(self, body: Holder) -> c.Command:
+        final, then = self.pick(SELDOM), self.a_successor()
         return c.FailAttempt(
-            holder=body,
-            next_run_id=self.new("r"),
-            failure=BOOM,
-            jitter=0.5,
-            final=self.pick(SELDOM),
-            successor=self.a_successor(),
+            holder=body, next_run_id=self.new("r"), failure=BOOM, jitter=0.5, final=final, successor=then
         )
 
     def _snooze(self, body: Holder) -> c.Command:

@@ -1,0 +1,83 @@
+"""Entries of rates, in the runs bucket under a system prefix. The only module that reads or writes them.
+
+As with limits every write is a compare-and-swap, and one of unknown fate is repeated until the entry's revision has moved.
+Each is written with the time for which it counts, so an idle rate vanishes by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tenure.core.errors import OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.given import UNREADABLE
+from tenure.core.rates import Entry, decode_entry, encode_entry
+from tenure.core.subjects import Names
+from tenure.nats.asking import ask
+from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
+
+_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+
+
+class FoundRate(Struct, frozen=True):
+    """What is stored under a rate's name (None: nothing, or a marker) and its revision."""
+
+    entry: Entry | None
+    revision: int
+
+
+class Rates:
+    """The entries of one namespace."""
+
+    def __init__(self, conn: Connection, names: Names) -> None:
+        self._conn = conn
+        self._names = names
+
+    async def read(self, name: str, patience: Patience) -> FoundRate:
+        """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
+        call, asked = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.rate(name)}
+        answer = await ask(self._conn, call, asked, patience, what=f"read the rate {name}", absent=(NO_MESSAGE,))
+        if answer is None:
+            return FoundRate(None, 0)
+        message: dict[str, Any] = answer["message"]
+        headers = msgspec.convert(message.get("hdrs", ""), bytes)
+        if b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers:
+            return FoundRate(None, int(message["seq"]))
+        data = msgspec.convert(message.get("data", ""), bytes)
+        try:
+            return FoundRate(decode_entry(data), int(message["seq"]))
+        except UNREADABLE as error:
+            msg = f"rate {name} has an entry that is none of Tenure ({error}): {data[:80]!r}"
+            raise UnreadableRecord(msg) from error
+
+    async def write(
+        self, name: str, entry: Entry, revision: int, ttl_seconds: int, patience: Patience
+    ) -> tuple[int, bool]:
+        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen).
+
+        Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
+        """
+        data, headers = encode_entry(entry), {_EXPECT: str(revision), "Nats-TTL": f"{ttl_seconds}s"}
+        unsure = False
+        while True:
+            epoch = self._conn.epoch
+            try:
+                ack = await self._conn.put(self._names.rate(name), data, headers)
+            except NotSent as error:
+                why: object = error
+            except Lost as error:
+                why, unsure = error, True
+            else:
+                if ack.error is None:
+                    return ack.seq, unsure
+                if ack.error.err_code == WRONG_SEQUENCE:
+                    return 0, unsure or epoch != self._conn.epoch
+                why = ack.error.description
+                unsure = unsure or ack.error.err_code == IN_FLIGHT
+            if not await patience.pause():
+                msg = f"cannot write the entry of rate {name}: {why}"
+                raise OutcomeUnknown(msg, key=name) if unsure else Unavailable(msg)
