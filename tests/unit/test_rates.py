@@ -113,7 +113,7 @@ def test_what_makes_no_sense_with_a_schedule_is_refused(limit: Any, says: str, s
 
 def test_rates_are_in_the_policy_that_every_record_carries() -> None:
     app = App("rates")
-    every_kind = [
+    every_kind: list[Any] = [
         RateLimit(100, timedelta(minutes=1), per="customer"),
         RateLimit(5, 1),
         Limit(3),

@@ -15,6 +15,7 @@ import pytest
 from tenure.core.permits import Answer
 from tenure.core.rates import (
     EXACT,
+    MOST_PLACES,
     PLACE_US,
     SECOND,
     Asked,
@@ -84,6 +85,14 @@ def test_who_is_parked_comes_first_and_the_flag_goes_with_the_last() -> None:
     assert (decided.reserved, decided.entry.parked) == (("x",), True), "as many as there is room for: there may be more"
     empty = decide(entry(parked=True), [Look()], [("kx", "x")], (), WINDOW, NOW)
     assert (empty.reserved, empty.entry.parked) == (("x",), False)
+
+
+def test_nobody_passes_who_is_parked_while_many_are_on_their_way() -> None:
+    """As many places are kept as an entry takes: there is room, but it is for those who came first."""
+    crowded = entry(n=MOST_PLACES + 9, places=[f"p{number}" for number in range(MOST_PLACES)], parked=True)
+    assert room_to_hand_over(crowded, [start("new", n=MOST_PLACES + 9)], WINDOW, NOW) == 0
+    answers, after = told(crowded, [start("new", n=MOST_PLACES + 9)])
+    assert (answers, after.parked) == ([Answer.PARK], True)
 
 
 def test_a_place_counts_until_its_run_starts_and_is_void_after_a_minute() -> None:
