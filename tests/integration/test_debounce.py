@@ -84,7 +84,7 @@ async def test_a_submit_whose_answer_is_lost_is_known_by_its_trace(
     index, ran = debounced(app)
     async with app.connect(nats_server) as client, app.connect(proxy.url) as cut:
         run = await client.submit(index.call(0), key="doc")
-        fault = proxy.faults.lose_answer(record(app, "doc", "waiting"))
+        fault = proxy.lose_answer(record(app, "doc", "waiting"))
         late = await cut.submit(index.call(1), key="doc")
         assert fault.hits
         assert (late.accepted, late.run_id) == (False, run.run_id)
@@ -135,7 +135,7 @@ async def test_a_run_whose_first_submitter_died_before_its_wake_up_starts_all_th
     app = App(namespace, config=replace(FAST, patience_seconds=0.5, request_timeout_seconds=0.2))
     index, ran = debounced(app, settle=0.5)
     async with app.connect(proxy.url) as dying, app.connect(nats_server) as client:
-        proxy.faults.lose(lambda publish: ".work." in publish.subject, times=1_000)
+        proxy.lose(lambda publish: ".work." in publish.subject, times=1_000)
         with pytest.raises(Exception, match="takes effect late"):
             await dying.submit(index.call(0), key="doc")
         run = await client.submit(index.call(1), key="doc")
