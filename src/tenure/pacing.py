@@ -69,13 +69,13 @@ class _Request:
 
 
 class _Pace:
-    """One rate: its entry as last seen here, whether by a write of one's own, and what is asked."""
+    """One rate: its entry as last seen here, the last write of one's own, and what is asked."""
 
-    __slots__ = ("asked", "found", "own", "parked", "serving", "timer")
+    __slots__ = ("asked", "found", "own_revision", "parked", "serving", "timer")
 
     def __init__(self) -> None:
         self.found: FoundRate | None = None
-        self.own = False
+        self.own_revision = 0
         self.asked: list[_Request] = []
         self.serving = False
         self.timer: asyncio.TimerHandle | None = None
@@ -197,7 +197,8 @@ class Paces:
         if entry is not None and entry.parked:
             now = self.now()
             wait = max(_SHORTEST_PAUSE_SECONDS, (next_room(entry, window_of(name), now) - now) / SECOND)
-            wait += 0.0 if pace.own else _OTHERS_SECONDS * (1.0 + self._clock.random())
+            own = pace.found is not None and pace.found.revision == pace.own_revision
+            wait += 0.0 if own else _OTHERS_SECONDS * (1.0 + self._clock.random())
             pace.timer = asyncio.get_running_loop().call_later(wait, self._on_time, name, pace)
         elif pace.found is None and pace.parked:
             pace.timer = asyncio.get_running_loop().call_later(_AFTER_TROUBLE_SECONDS, self._on_time, name, pace)
@@ -214,21 +215,17 @@ class Paces:
         handed: dict[str, Parked] = {}
         remembered = pace.found
         found = remembered or await self._rates.read(name, patience)
-        pace.own = pace.own and remembered is not None
         while True:
             decided, parked = await self._decide(name, batch, found, published=published, patience=patience)
-            handed |= parked
             if decided.write:
-                stored = await self._store(name, pace, decided.entry, found.revision, patience)
-                if isinstance(stored, FoundRate):
-                    found, pace.own = stored, True
+                stored, unsure = await self._store(name, decided.entry, found.revision, patience)
+                if stored is not None:
+                    found, pace.own_revision, handed = stored, stored.revision, handed | parked
                     break
+                handed |= parked if unsure else {}  # it may be stored, and another have come over it
             elif found is not remembered:
                 break
-            found, pace.own = (
-                await self._rates.read(name, patience),
-                False,
-            )  # refused; or no CAS has told if it has changed
+            found = await self._rates.read(name, patience)  # refused; or no CAS has told whether it has changed
         pace.found, pace.parked = found, found.entry is not None and found.entry.parked
         reserved = {place.run_id for place in _places(found)}
         for request, answer in zip(batch, decided.answers, strict=True):
@@ -244,21 +241,23 @@ class Paces:
             if not request.answer.done():
                 request.answer.set_result((Answer.DONE, 0))
 
-    async def _store(self, name: str, pace: _Pace, entry: Entry, revision: int, patience: Patience) -> FoundRate | None:
-        """One CAS; None if it was refused. One whose answer was lost is known by its tag, unless another has come over it."""
+    async def _store(self, name: str, entry: Entry, revision: int, patience: Patience) -> tuple[FoundRate | None, bool]:
+        """One CAS: what is stored by it, None if it was refused; and whether it could have happened unseen.
+
+        One whose answer was lost is known by its tag, unless another has come over it.
+        """
         tag = self._clock.new_id()[-10:]
         made = replace(entry, tag=tag)
-        pace.found = None  # whatever comes of it, what was remembered is older
         written, unsure = await self._rates.write(
             name, made, revision, ttl_of(made, window_of(name), self.now()), patience
         )
         if written:
-            return FoundRate(made, written)
+            return FoundRate(made, written), False
         if unsure:
             seen = await self._rates.read(name, patience)
             if seen.entry is not None and seen.entry.tag == tag:
-                return seen
-        return None
+                return seen, False
+        return None, unsure
 
     async def _decide(
         self, name: str, batch: list[_Request], found: FoundRate, *, published: set[str], patience: Patience
@@ -272,12 +271,12 @@ class Paces:
             oldest = await self._parking.oldest(name, room, inside, patience)
         parked = [(one.key, one.run_id) for one in oldest]
         now = self.now()
-        decided = decide(found.entry, asked, parked, published, window, now)
+        decided = decide(found.entry, asked, parked, published, window, now, room)
         late = [one for one, answer in zip(batch, decided.answers, strict=True) if answer[0] is Answer.PARK]
         if late:
             await _all(*(request.store() for request in late))
             published |= {request.asked.run_id for request in late if isinstance(request.asked, Start)}
-            decided = decide(found.entry, asked, parked, published, window, now)
+            decided = decide(found.entry, asked, parked, published, window, now, room)
         reserved = set(decided.reserved)
         return decided, {one.run_id: one for one in oldest if one.run_id in reserved}
 

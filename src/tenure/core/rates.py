@@ -168,11 +168,13 @@ def decide(  # noqa: PLR0917  (what is known at the time of one write)
     published: Collection[str],
     window: int,
     now: int,
+    searched: int,
 ) -> Decided:
     """What to store for all that is ``asked``, in this order, and what to answer.
 
-    ``parked``: (key, run id) of the oldest parked runs that are not in ``entry``, as many as ``room_to_hand_over`` said, or
-    fewer if there are no more. ``published``: run ids of those asked whose parked message is stored by now.
+    ``parked``: (key, run id) of the oldest parked runs that are not in ``entry``, ``searched`` of them, which is what
+    ``room_to_hand_over`` said before that (there may be more room by ``now``), or fewer if there are no more.
+    ``published``: run ids of those asked whose parked message is stored by now.
     """
     start = _with_n(_entry_for(asked) if entry is None else entry, asked)
     ground = _Ground(start, asked, window, now)
@@ -181,7 +183,7 @@ def decide(  # noqa: PLR0917  (what is known at the time of one write)
     for at, one in enumerate(asked):
         if isinstance(one, Start) and at not in answers and waiting.setdefault(one.run_id, (at, one))[0] != at:
             answers[at] = (Answer.BUSY, 0)
-    flag = start.parked and len(parked) >= room_to_hand_over(entry, asked, window, now)
+    flag = start.parked and len(parked) >= searched
     reserved: list[str] = []
     for key, run_id in parked:
         if run_id in waiting:  # it is here already, with a message from before

@@ -36,7 +36,7 @@ def excess_reason(rate: Rate) -> str:
 class Slots:
     """The starts of one run, from one delivery of it on. ``said``: what the code says of a rate, and since when."""
 
-    __slots__ = ("_again", "_marks", "_rates", "_run_id", "_said", "_stores", "_woken", "reason")
+    __slots__ = ("_again", "_asked", "_marks", "_rates", "_run_id", "_said", "_stores", "_woken", "reason")
 
     def __init__(self, stores: Stores, said: dict[str, Pace], run_id: str, *, again: bool, woken: bool) -> None:
         self._stores = stores
@@ -44,6 +44,7 @@ class Slots:
         self._run_id = run_id
         self._again = again
         self._woken = woken
+        self._asked = False
         self._rates: dict[str, Rate] = {}
         self._marks: dict[str, tuple[int, int]] = {}
         self.reason = ""
@@ -55,7 +56,7 @@ class Slots:
         Raises Unavailable or OutcomeUnknown.
         """
         names = list(await self._known(record.task, patience))
-        self._marks = {}
+        self._marks, self._asked = {}, True
         # Of several, places are kept until the last one allows it: a mark cannot be taken back.
         for name in names:
             answer = await self._ask(name, found, record, deployed, patience, keep=name != names[-1])
@@ -66,6 +67,7 @@ class Slots:
             answer = await self._ask(name, found, record, deployed, patience, keep=False)
             if answer not in _IN:  # its place was void by then
                 return Answer.BUSY if answer is Answer.EXCESS else answer
+        self._asked = self._woken = False  # no place is left
         return Answer.GRANTED
 
     async def _ask(
@@ -102,22 +104,22 @@ class Slots:
         for name, (mark, within) in self._marks.items():
             paces.took(paces.now() - (mark - within))
             while paces.now() > mark - within // 2:  # the rest is for what is between here and the body's first line
-                rate = self._rates[name]
+                rate, within = self._rates[name], 2 * within  # noqa: PLW2901  (what it takes this time)
                 start = Start(key="", run_id=self._run_id, within=within, n=rate.n, deployed=-1.0, old=mark, drop=True)
                 answer, moved = await paces.start(name, start, _nowhere, patience)
                 if answer not in _IN:
                     return False
-                mark, within = moved, 2 * within  # noqa: PLW2901  (those that it has now)
+                mark = moved  # noqa: PLW2901  (that which it has now)
         return True
 
     async def leave(self, task: Task | None, patience: Patience) -> None:
         """Give up what may be kept for this run. Raises as ``take``."""
-        if task is not None and pace_of(task).rates:
+        if task is not None and (self._woken or self._asked) and pace_of(task).rates:
             await self._leave(list(await self._known(task, patience)), patience)
 
     async def _leave(self, names: list[str], patience: Patience) -> None:
-        """Nobody but who parked, or has several rates, has a place anywhere."""
-        if self._woken or len(self._rates) > 1:
+        """Nobody has a place anywhere but who was woken for one, or asks several rates."""
+        if self._woken or (self._asked and len(self._rates) > 1):
             for name in names:
                 await self._stores.paces.leave(name, self._run_id, patience)
 

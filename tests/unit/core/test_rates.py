@@ -51,7 +51,8 @@ def entry(*marks: int, n: int = 2, places: Sequence[str] = (), parked: bool = Fa
 def told(
     before: Entry | None, asked: Sequence[Asked], parked: Sequence[str] = (), published: str = "", now: int = NOW
 ) -> tuple[list[Answer], Entry]:
-    decided = decide(before, asked, [(f"k{run}", run) for run in parked], published.split(), WINDOW, now)
+    pairs, searched = [(f"k{run}", run) for run in parked], room_to_hand_over(before, asked, WINDOW, now)
+    decided = decide(before, asked, pairs, published.split(), WINDOW, now, searched)
     return [answer for answer, _ in decided.answers], decided.entry
 
 
@@ -66,24 +67,26 @@ def test_n_start_and_the_next_one_parks_until_the_first_mark_is_a_window_ago() -
 
 def test_who_parks_sets_the_flag_also_where_it_is_set() -> None:
     full = entry(NOW, NOW, parked=True)
-    decided = decide(full, [start("c")], [], {"c"}, WINDOW, NOW)
+    decided = decide(full, [start("c")], [], {"c"}, WINDOW, NOW, 0)
     assert (decided.answers, decided.write, decided.entry.parked) == (((Answer.PARKED, 0),), True, True)
 
 
 def test_what_is_to_be_dropped_is_told_so_and_writes_nothing() -> None:
-    decided = decide(entry(NOW, NOW), [start("c", drop=True)], [], (), WINDOW, NOW)
+    decided = decide(entry(NOW, NOW), [start("c", drop=True)], [], (), WINDOW, NOW, 0)
     assert (decided.answers, decided.write) == (((Answer.EXCESS, 0),), False)
-    late = decide(entry(NOW - WINDOW, NOW), [start("c", drop=True)], [], (), WINDOW, NOW)
+    late = decide(entry(NOW - WINDOW, NOW), [start("c", drop=True)], [], (), WINDOW, NOW, 0)
     assert late.answers == ((Answer.GRANTED, NOW + SECOND),)
 
 
 def test_who_is_parked_comes_first_and_the_flag_goes_with_the_last() -> None:
     free = entry(NOW - WINDOW, NOW, parked=True)
     assert room_to_hand_over(free, [start("new")], WINDOW, NOW) == 1
-    decided = decide(free, [start("new")], [("kx", "x")], (), WINDOW, NOW)
+    decided = decide(free, [start("new")], [("kx", "x")], (), WINDOW, NOW, 1)
     assert decided.answers == ((Answer.PARK, 0),)
     assert (decided.reserved, decided.entry.parked) == (("x",), True), "as many as there is room for: there may be more"
-    empty = decide(entry(parked=True), [Look()], [("kx", "x")], (), WINDOW, NOW)
+    later = decide(free, [start("new")], [("kx", "x")], (), WINDOW, NOW + WINDOW, 1)
+    assert (later.answers[0][0], later.entry.parked) == (Answer.PARK, True), "there is more room than was searched for"
+    empty = decide(entry(parked=True), [Look()], [("kx", "x")], (), WINDOW, NOW, 2)
     assert (empty.reserved, empty.entry.parked) == (("x",), False)
 
 
@@ -113,25 +116,25 @@ def test_one_of_several_rates_keeps_a_place_and_makes_a_mark_of_it_later() -> No
 
 def test_who_is_late_moves_its_mark_and_needs_no_room() -> None:
     full = entry(NOW - 5, NOW - 4)
-    decided = decide(full, [start("a", old=NOW - 4, drop=True)], [], (), WINDOW, NOW)
+    decided = decide(full, [start("a", old=NOW - 4, drop=True)], [], (), WINDOW, NOW, 0)
     assert decided.answers == ((Answer.GRANTED, NOW + SECOND),)
     assert decided.entry.marks == ((NOW - 5, 1), (NOW + SECOND, 1))
-    void = decide(entry(NOW, NOW), [start("a", old=NOW - WINDOW, drop=True)], [], (), WINDOW, NOW)
+    void = decide(entry(NOW, NOW), [start("a", old=NOW - WINDOW, drop=True)], [], (), WINDOW, NOW, 0)
     assert void.answers == ((Answer.EXCESS, 0),), "what it had does not count any more: others may have started"
 
 
 def test_the_newest_code_says_how_many() -> None:
     old = Entry(n=1, deployed=5.0, marks=((NOW, 1),))
     older, newer = start("a", n=9), Start(key="k", run_id="a", within=SECOND, n=2, deployed=6.0)
-    assert decide(old, [older], [], (), WINDOW, NOW).answers[0][0] is Answer.PARK
-    decided = decide(old, [newer], [], (), WINDOW, NOW)
+    assert decide(old, [older], [], (), WINDOW, NOW, 0).answers[0][0] is Answer.PARK
+    decided = decide(old, [newer], [], (), WINDOW, NOW, 0)
     assert (decided.answers[0][0], decided.entry.n, decided.entry.deployed) == (Answer.GRANTED, 2, 6.0)
 
 
 def test_many_starts_share_marks_and_an_entry_stays_small() -> None:
     after, now = None, NOW
     for number in range(4_000):
-        decided = decide(after, [start(str(number), n=5_000, within=5_000)], [], (), WINDOW, now)
+        decided = decide(after, [start(str(number), n=5_000, within=5_000)], [], (), WINDOW, now, 0)
         assert decided.answers[0][1] >= now + 5_000, "a mark is never before the start that it allows"
         after, now = decided.entry, now + 2_000
     assert after is not None
@@ -166,6 +169,7 @@ class Process:
     run: str
     at: str = "read"
     found: tuple[Entry | None, int] = (None, 0)
+    searched: tuple[int, list[str]] = (0, [])
     mark: int = 0
 
 
@@ -188,21 +192,29 @@ class World:
         self.now += self.chance.choice((0, 0, 1, 3, 40))
         hand = self.chance.choice(self.hands)
         if hand.at == "read":
-            hand.found, hand.at = (self.entry, self.revision), "cas"
+            hand.found, hand.at = (self.entry, self.revision), "search"
+        elif hand.at == "search":
+            self.search(hand)
         elif hand.at == "cas":
             self.cas(hand)
         else:
             self.body(hand)
 
+    def asked(self, hand: Process) -> list[Asked]:
+        return [Look()] if hand.run == "look" else [start(hand.run, n=self.n, within=20, old=hand.mark)]
+
+    def search(self, hand: Process) -> None:
+        before, _ = hand.found
+        room = room_to_hand_over(before, self.asked(hand), 100, self.now)
+        inside = {place.run_id for place in before.places} if before else set()
+        hand.searched = room, [run for run in self.parked if run not in inside][:room]
+        hand.at = "cas"
+
     def cas(self, hand: Process) -> None:
         before, revision = hand.found
-        asked: list[Asked] = [start(hand.run, n=self.n, within=20, old=hand.mark)]
-        if hand.run == "look":
-            asked = [Look()]
-        room = room_to_hand_over(before, asked, 100, self.now)
-        inside = {place.run_id for place in before.places} if before else set()
-        oldest = [run for run in self.parked if run not in inside][:room]
-        decided = decide(before, asked, [(run, run) for run in oldest], self.parked, 100, self.now)
+        room, oldest = hand.searched
+        pairs = [(run, run) for run in oldest]
+        decided = decide(before, self.asked(hand), pairs, self.parked, 100, self.now, room)
         answer, mark = decided.answers[0]
         if answer is Answer.PARK:  # its message is stored; the CAS that says so is still to come
             self.parked.append(hand.run)
@@ -233,7 +245,7 @@ class World:
 
     def run(self, runs: int) -> None:
         waiting = [f"r{number}" for number in range(runs)]
-        for _ in range(100 * runs):
+        for _ in range(1_000 * runs):
             while waiting and len(self.hands) < 4:
                 self.hands.append(Process(waiting.pop(0)))
             while self.woken:
@@ -243,7 +255,7 @@ class World:
             if not self.hands:
                 break
             self.step()
-            self.hands = [hand for hand in self.hands if hand.run != "look" or hand.at == "cas" or self.parked]
+            self.hands = [hand for hand in self.hands if hand.run != "look" or hand.at != "read" or self.parked]
 
     def most(self) -> int:
         """How many bodies have started in one window at most, its end not included."""
