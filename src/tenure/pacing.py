@@ -128,9 +128,9 @@ class Paces:
             pace.found = None  # somebody else has written since
         return await self._ask(name, _Request(start, patience, park))
 
-    async def leave(self, name: str, run_id: str, patience: Patience) -> None:
-        """A run does not want the place that may be kept for it. Raises as ``start``."""
-        await self._ask(name, _Request(Leave(run_id=run_id), patience))
+    async def leave(self, name: str, run_id: str, patience: Patience, mark: int = 0) -> None:
+        """A run does not start: neither the place that may be kept for it nor its mark is wanted. Raises as ``start``."""
+        await self._ask(name, _Request(Leave(run_id=run_id, mark=mark), patience))
 
     async def look(self, name: str, patience: Patience) -> None:
         """Hand over what is free, and go on with that while somebody is parked. Raises as ``start``."""
@@ -222,7 +222,9 @@ class Paces:
                 if stored is not None:
                     found, pace.own_revision, handed = stored, stored.revision, handed | parked
                     break
-                handed |= parked if unsure else {}  # it may be stored, and another have come over it
+                if unsure:  # it may be stored, and another have come over it
+                    handed |= parked
+                    _take_out_marks(batch)
             elif found is not remembered:
                 break
             found = await self._rates.read(name, patience)  # refused; or no CAS has told whether it has changed
@@ -279,6 +281,13 @@ class Paces:
             decided = decide(found.entry, asked, parked, published, window, now, room)
         reserved = set(decided.reserved)
         return decided, {one.run_id: one for one in oldest if one.run_id in reserved}
+
+
+def _take_out_marks(batch: list[_Request]) -> None:
+    """A second time it might be another's mark: a start is wasted instead."""
+    for request in batch:
+        if isinstance(request.asked, Leave) and request.asked.mark:
+            request.asked = replace(request.asked, mark=0)
 
 
 def _tell(batch: list[_Request], error: Exception) -> None:

@@ -6,8 +6,8 @@ written down before it happens, as a *mark*: the moment by which the body has st
 1. A body starts between the write of its mark and the mark. A mark counts for the window's length after it: so ``n`` starts
    lie at least a window apart from the ``n`` that follow them, and no interval of that length, its end not included, ever
    holds more than ``n``. Who comes later than its mark moves it first, and has the older one's place until then.
-2. Every start of a body counts, that of a retry as well. A mark whose body never started counts too: a crash between two
-   writes, or an answer that is lost, wastes a start, and never makes one too many.
+2. Every start of a body counts, that of a retry as well. Who does not start after all takes its mark out, unless it cannot
+   tell whether it has: a crash between two writes, or an answer that is lost, wastes a start, and never makes one too many.
 3. Who finds no room, or others parked before it, parks: its message is stored first, then the flag, by a CAS **also if it
    is set** [37]. Or, where the excess is to be dropped, it is told so; but not a run that has started once.
 4. Whoever writes while there is room and the flag is set hands over: to the oldest parked runs that are **not in the entry
@@ -87,7 +87,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Start(Struct, frozen=True, kw_only=True, tag=True):
-    """A run, which may be claimed now, asks to start within ``within`` microseconds; 0: to have a place kept.
+    """A run, which may be claimed now, asks to start within ``within`` microseconds.
 
     ``old``: the mark that it has and that has passed; 0: none. ``drop``: it is not to wait where there is no room.
     """
@@ -102,9 +102,13 @@ class Start(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Leave(Struct, frozen=True, kw_only=True, tag=True):
-    """The place that is kept for a run, if there is one, is not wanted."""
+    """The place that is kept for a run, if there is one, or its ``mark``, is not wanted: it does not start.
+
+    With a mark it may be applied once only: what is written there at the same moment may be another's.
+    """
 
     run_id: str
+    mark: int = 0
 
 
 class Look(Struct, frozen=True, kw_only=True, tag=True):
@@ -219,6 +223,9 @@ class _Ground:
         gone = {one.run_id for one in asked if isinstance(one, Leave)}
         self.marks = {mark: number for mark, number in entry.marks if mark + window > now}
         self.places = {p.run_id: p for p in entry.places if p.run_id not in gone and p.at + PLACE_US > now}
+        for one in asked:
+            if isinstance(one, Leave) and one.mark in self.marks:
+                self._forget(one.mark)
         self.answers: dict[int, tuple[Answer, int]] = {}
         for at, one in enumerate(asked):
             if not isinstance(one, Start):
@@ -234,10 +241,7 @@ class _Ground:
         return self._entry.n - sum(self.marks.values()) - len(self.places)
 
     def let_in(self, take: Start) -> int:
-        """Write its start down, or keep a place for it; the mark, or 0."""
-        if not take.within:
-            self.places[take.run_id] = Place(key=take.key, run_id=take.run_id, at=self._now)
-            return 0
+        """Write its start down: the mark."""
         self.places.pop(take.run_id, None)
         mark = -(-max(self._now + take.within, take.old) // self._grid) * self._grid
         self.marks[mark] = self.marks.get(mark, 0) + 1

@@ -36,7 +36,7 @@ def excess_reason(rate: Rate) -> str:
 class Slots:
     """The starts of one run, from one delivery of it on. ``said``: what the code says of a rate, and since when."""
 
-    __slots__ = ("_again", "_asked", "_marks", "_rates", "_run_id", "_said", "_stores", "_woken", "reason")
+    __slots__ = ("_again", "_marks", "_rates", "_run_id", "_said", "_stores", "_woken", "reason")
 
     def __init__(self, stores: Stores, said: dict[str, Pace], run_id: str, *, again: bool, woken: bool) -> None:
         self._stores = stores
@@ -44,7 +44,6 @@ class Slots:
         self._run_id = run_id
         self._again = again
         self._woken = woken
-        self._asked = False
         self._rates: dict[str, Rate] = {}
         self._marks: dict[str, tuple[int, int]] = {}
         self.reason = ""
@@ -56,26 +55,19 @@ class Slots:
         Raises Unavailable or OutcomeUnknown.
         """
         names = list(await self._known(record.task, patience))
-        self._marks, self._asked = {}, True
-        # Of several, places are kept until the last one allows it: a mark cannot be taken back.
+        self._marks = {}
         for name in names:
-            answer = await self._ask(name, found, record, deployed, patience, keep=name != names[-1])
+            answer = await self._ask(name, found, record, deployed, patience)
             if answer not in _IN:
-                await self._leave([other for other in names if other != name], patience)
+                await self._leave(patience, but=name)
                 return answer
-        for name in names[:-1]:
-            answer = await self._ask(name, found, record, deployed, patience, keep=False)
-            if answer not in _IN:  # its place was void by then
-                return Answer.BUSY if answer is Answer.EXCESS else answer
-        self._asked = self._woken = False  # no place is left
+        self._woken = False  # no place is left, only marks
         return Answer.GRANTED
 
-    async def _ask(
-        self, name: str, found: Found, record: Record, deployed: float, patience: Patience, *, keep: bool
-    ) -> Answer:
+    async def _ask(self, name: str, found: Found, record: Record, deployed: float, patience: Patience) -> Answer:
         rate, since = self._told(record.task.actor, self._rates[name], deployed)
         paces = self._stores.paces
-        within = 0 if keep else paces.within(window_of(name))
+        within = paces.within(window_of(name))
         start = Start(
             key=record.key,
             run_id=self._run_id,
@@ -89,8 +81,7 @@ class Slots:
         if answer in _IN:
             if self._again or (answer is Answer.FROM_PARKED and not self._woken):  # else who woke it has removed that
                 await paces.unpark(name, record.key, self._run_id, patience)
-            if mark:
-                self._marks[name] = mark, within
+            self._marks[name] = mark, within
         elif answer is Answer.EXCESS:
             self.reason = excess_reason(rate)
         return answer
@@ -101,26 +92,32 @@ class Slots:
     async def begin(self, patience: Patience) -> bool:
         """The body is about to start: whether it may. Raises Unavailable or OutcomeUnknown."""
         paces = self._stores.paces
-        for name, (mark, within) in self._marks.items():
+        for name in list(self._marks):
+            mark, within = self._marks.pop(name)  # one that is being moved must not be taken out as well
             paces.took(paces.now() - (mark - within))
             while paces.now() > mark - within // 2:  # the rest is for what is between here and the body's first line
-                rate, within = self._rates[name], 2 * within  # noqa: PLW2901  (what it takes this time)
+                rate, within = self._rates[name], 2 * within
                 start = Start(key="", run_id=self._run_id, within=within, n=rate.n, deployed=-1.0, old=mark, drop=True)
-                answer, moved = await paces.start(name, start, _nowhere, patience)
+                answer, mark = await paces.start(name, start, _nowhere, patience)
                 if answer not in _IN:
                     return False
-                mark = moved  # noqa: PLW2901  (that which it has now)
+            self._marks[name] = mark, within
+        self._marks = {}
         return True
 
     async def leave(self, task: Task | None, patience: Patience) -> None:
-        """Give up what may be kept for this run. Raises as ``take``."""
-        if task is not None and (self._woken or self._asked) and pace_of(task).rates:
-            await self._leave(list(await self._known(task, patience)), patience)
+        """The run does not start: give up what it may have. Raises as ``take``."""
+        if task is not None and pace_of(task).rates and (self._woken or self._marks):
+            await self._known(task, patience)
+            await self._leave(patience)
 
-    async def _leave(self, names: list[str], patience: Patience) -> None:
-        """Nobody has a place anywhere but who was woken for one, or asks several rates."""
-        if self._woken or (self._asked and len(self._rates) > 1):
-            for name in names:
+    async def _leave(self, patience: Patience, but: str = "") -> None:
+        """Everywhere but where it has parked. Only who was woken for a place may have one."""
+        marks, self._marks = self._marks, {}
+        for name in self._rates:
+            if name in marks:
+                await self._stores.paces.leave(name, self._run_id, patience, marks[name][0])
+            elif self._woken and name != but:
                 await self._stores.paces.leave(name, self._run_id, patience)
 
     def _told(self, actor: str, rate: Rate, deployed: float) -> tuple[Rate, float]:

@@ -107,11 +107,12 @@ def test_a_place_counts_until_its_run_starts_and_is_void_after_a_minute() -> Non
     assert told(entry(NOW, places=["x"], at=NOW - PLACE_US), [start("new")])[0] == [Answer.GRANTED]
 
 
-def test_one_of_several_rates_keeps_a_place_and_makes_a_mark_of_it_later() -> None:
-    answers, kept = told(None, [start("a", within=0)])
-    assert (answers, kept.marks, [place.run_id for place in kept.places]) == ([Answer.GRANTED], (), ["a"])
-    answers, after = told(kept, [start("a")], now=NOW + 5)
-    assert (answers, after.places, after.marks) == ([Answer.FROM_PARKED], (), ((NOW + 5 + SECOND, 1),))
+def test_who_does_not_start_takes_its_mark_out_and_no_other() -> None:
+    full = entry(NOW, NOW, NOW + 5, n=3, parked=True)
+    decided = decide(full, [Leave(run_id="a", mark=NOW)], [("kx", "x")], (), WINDOW, NOW, 1)
+    assert decided.entry.marks == ((NOW, 1), (NOW + 5, 1))
+    assert decided.reserved == ("x",), "who is parked has its room"
+    assert told(full, [Leave(run_id="a", mark=NOW - 1)])[1].marks == full.marks
 
 
 def test_who_is_late_moves_its_mark_and_needs_no_room() -> None:
