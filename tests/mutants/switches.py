@@ -55,8 +55,8 @@ SWITCHES = (
     Guard(
         "switch: a paused queue is not pulled",
         "src/tenure/worker/puller.py",
-        "            if self._is_paused(lane.queue):\n                lane.wanted = 0\n",
-        "            if False:\n                lane.wanted = 0\n",
+        "for lane, line in self._lanes.items() if not self._is_paused(lane.queue)}",
+        "for lane, line in self._lanes.items()}",
         (_PAUSE + "test_a_paused_queue_is_left_alone",),
     ),
     Guard(

@@ -43,6 +43,6 @@ def test_the_invariants_hold_on_walks_that_hypothesis_can_shrink(data: st.DataOb
 
 def test_the_walks_get_everywhere() -> None:
     """Every decision and every refusal comes up, else the walks prove little."""
-    met = Counter(repr(what) for seed in range(800) for what, _ in walk(seed).done)
+    met = Counter(repr(what) for seed in range(1_200) for what, _ in walk(seed).done)
     rare = {repr(what) for what in (*Did, *Why) if met[repr(what)] < 5 and what is not Why.CROWDED}
     assert rare == set()

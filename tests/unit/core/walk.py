@@ -275,7 +275,7 @@ class Walk:
                 own_lost=self.pick(missed[-2:]) if missed else None,
                 permit=self.pick((0, self.next_attempt())),
                 held=self.pick((False,) * 29 + (True,)),
-                excess="full" if self.pick(SELDOM) else "",
+                excess="full" if self.pick((False,) * 9 + (True,)) else "",
             )
         )
 
