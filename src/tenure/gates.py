@@ -1,8 +1,8 @@
 """Gates: how a process asks for places under limits and gives them back (rules: ``core.permits``).
 
-What is asked of one limit while a write is on its way is decided together and stored by one compare-and-swap, so that a
-busy limit costs a worker a write for many runs. An entry that is its own last write is not read again: the CAS says if it
-has changed.
+What is asked of one limit while a write is on its way is decided together and stored by one compare-and-swap. An entry
+that is its own last write is not read again: the CAS says if it has changed. Who is in line gets its place from another
+body of this process with no write at all; the next write names whom that has let go, and who comes after them.
 """
 
 from __future__ import annotations
@@ -12,91 +12,111 @@ from collections.abc import Awaitable, Callable
 
 from tenure.clock import Clock
 from tenure.core.permits import Answer, Asked, Decided, Give, Look, Permit, Take, decide, room_to_hand_over
+from tenure.crew import Crew, Pace, Request
 from tenure.nats.limits import FoundEntry, Limits
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
 
 _MOST_KNOWN = 10_000
 """Limits whose entry is remembered."""
-_SOON_SECONDS = 0.2
-"""A run waits in its worker's slot for a place that this process gives back so soon, instead of parking."""
-_LONGEST_HOLD_SECONDS = 0.5
-_FIRST_HOLD_SECONDS = 0.02
-"""How long it waits at most; the second while it is not known how long bodies under that limit take."""
-_FORGET_SECONDS = 1.0
-_FADE = 0.8
-
+_MOST_NAMED = 250
+"""Runs of a process in one line: each name is a hundred bytes of an entry, which must fit into one message."""
+_UNSEEN_SECONDS = 0.02
+"""How long places are passed on at most without a look at what others wrote."""
 
 Park = Callable[[], Awaitable[int]]
 """Stores the message of a run; the sequence of what it has stored, or 0."""
 
 
-class _Request:
-    """One thing asked, who waits for its answer, and how its run's message is stored."""
-
-    __slots__ = ("answer", "asked", "held_at", "park", "patience", "stored")
-
-    def __init__(self, asked: Asked, patience: Patience, park: Park | None) -> None:
-        self.asked = asked
-        self.patience = patience
-        self.park = park
-        self.held_at: float | None = None
-        self.stored = 0
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    @property
-    def run_id(self) -> str:
-        return self.asked.run_id if isinstance(self.asked, Take) else ""
-
-    async def store(self) -> None:
-        """Store the run's message."""
-        if self.park is not None:
-            self.stored = await self.park() or self.stored
-
-
 class _Gate:
-    """One limit: its entry as last written here, what is asked, who is held, how fast places are given back here."""
+    """One limit: its entry as last written here, what is asked, who waits and who runs here, by session."""
 
-    __slots__ = ("asked", "found", "given_at", "held", "number", "seconds", "serving", "timer")
+    __slots__ = ("asked", "crews", "found", "held", "pace", "serving", "timer", "void", "written_at")
 
     def __init__(self) -> None:
         self.found: FoundEntry | None = None
-        self.asked: list[_Request] = []
-        self.held: list[_Request] = []
+        self.asked: list[Request] = []
+        self.held: list[Request] = []
+        """Who waits for a place of this process and is not even named yet: the line is long enough."""
+        self.crews: dict[str, Crew] = {}
+        self.void: list[Give] = []
+        """Attempts that have passed their places on, and are still named."""
+        self.pace = Pace()
         self.serving = False
         self.timer: asyncio.TimerHandle | None = None
-        self.given_at = 0.0
-        self.seconds = 0.0
-        self.number = 0.0
+        self.written_at = 0.0
 
     @property
     def idle(self) -> bool:
-        return not (self.serving or self.asked or self.held)
-
-    def given(self, number: int, now: float) -> None:
-        """So many places were given back."""
-        since, self.given_at = now - self.given_at, now
-        if since > _FORGET_SECONDS:
-            self.seconds = self.number = 0.0
-        else:
-            self.seconds = _FADE * self.seconds + since
-            self.number = _FADE * self.number + number
+        return not (self.serving or self.asked or self.held or self.crews)
 
     @property
-    def interval(self) -> float | None:
-        """Seconds from one place that is given back here to the next, lately; None: not known."""
-        return self.seconds / self.number if self.number else None
+    def waiting(self) -> int:
+        return len(self.held) + sum(len(crew.line) for crew in self.crews.values())
 
-    def hold(self, requests: list[_Request], now: float) -> bool:
-        """Whether these, in the order in which they came, may wait here: the turn of the last one comes within milliseconds."""
-        for request in requests:
-            request.held_at = request.held_at or now
-        soon = self.interval is None or self.interval * len(requests) <= _SOON_SECONDS
-        return soon and now < self.hold_until(requests)
+    @property
+    def since(self) -> float | None:
+        """When the one came who has waited here for longest."""
+        first = [crew.line[0] for crew in self.crews.values() if crew.line] + self.held[:1]
+        return min((request.came_at for request in first), default=None)
 
-    def hold_until(self, requests: list[_Request]) -> float:
-        """When the first of these has waited for too long."""
-        return (requests[0].held_at or 0.0) + (_FIRST_HOLD_SECONDS if self.interval is None else _LONGEST_HOLD_SECONDS)
+    @property
+    def until(self) -> float | None:
+        """When whoever waits here has waited for too long, and parks."""
+        since = self.since
+        return None if since is None else since + self.pace.longest_wait
+
+    def may_wait(self, more: int, now: float) -> bool:
+        """Whether so many more may wait here: the turn of the last one comes within milliseconds."""
+        until = self.until
+        return self.pace.soon(self.waiting + more) and (until is None or now < until)
+
+    def can_hold(self, session: str, now: float) -> bool:
+        """Whether one more run may wait without being named: enough others are, and nobody is known to be parked."""
+        crew = self.crews.get(session)
+        if crew is None or len(crew.line) < crew.low or self.found is None or self.asked:
+            return False
+        return self.found.entry is not None and not self.found.entry.parked and self.may_wait(1, now)
+
+    @property
+    def short(self) -> bool:
+        """Whether a line runs low while there are runs that could be named."""
+        if not self.held:
+            return False
+        crew = self.crews.get(self.held[0].session)
+        return crew is None or len(crew.line) < crew.low
+
+    def due(self, now: float) -> bool:
+        """Whether anything is to be decided."""
+        until = self.until
+        return bool(self.asked) or self.short or (until is not None and until <= now)
+
+    def batch(self, now: float) -> tuple[list[Request], bool]:
+        """What is to be decided by the next write; whether who finds no room may wait."""
+        until = self.until
+        if until is not None and until <= now:  # all give way together, and park in the order in which they came
+            batch = []
+            for crew in self.crews.values():
+                named, gone = crew.give_way()
+                batch += named
+                self.void += gone
+            batch += [request for request in (*self.held, *self.asked) if not request.answer.done()]
+            self.held, self.asked = [], []
+            return batch, False
+        may_wait = self.may_wait(sum(isinstance(request.asked, Take) for request in self.asked), now)
+        most = _MOST_NAMED - sum(len(crew.line) for crew in self.crews.values())
+        batch = [request for request in (*self.held[:most], *self.asked) if not request.answer.done()]
+        self.held, self.asked = self.held[most:], []
+        return batch, may_wait
+
+    def count(self) -> None:
+        """Tell each crew how many places it has by what was stored."""
+        inside = [permit.session for permit in _permits(self.found)]
+        for session, crew in list(self.crews.items()):
+            crew.places = inside.count(session)
+            self.void += crew.start()
+            if not crew:
+                del self.crews[session]
 
 
 class Gates:
@@ -117,7 +137,7 @@ class Gates:
     @property
     def holding(self) -> int:
         """How many runs wait here for a place that is about to be given back."""
-        return sum(len(gate.held) for gate in self._gates.values())
+        return sum(gate.waiting for gate in self._gates.values())
 
     async def take(self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False) -> Answer:
         """Ask for a place. ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
@@ -126,25 +146,54 @@ class Gates:
         OutcomeUnknown.
         """
         gate = self._gates.get(name)
-        if reserved and gate is not None and not any(held.run_id == take.run_id for held in _permits(gate.found)):
+        now = self._clock.steady()
+        request = Request(take, patience, now, park)
+        crew = None if gate is None else gate.crews.get(take.session)
+        if crew is not None:
+            crew.asks(take)
+        if gate is None:
+            pass
+        elif reserved and not any(held.run_id == take.run_id for held in _permits(gate.found)):
             gate.found = None  # somebody else has written since
-        return await self._ask(name, _Request(take, patience, park))
+        elif not reserved and gate.can_hold(take.session, now):
+            gate.held.append(request)
+            return await request.answer
+        return await self._ask(name, request)
 
     async def unpark(self, name: str, take: Take, patience: Patience) -> None:
         """Remove what the run has parked: found once it has given its place back, it would be woken for nothing [34]."""
         await self._parking.remove(name, take.key, take.run_id, patience)
 
+    def pass_on(self, name: str, give: Give, patience: Patience) -> bool:
+        """Pass a place on to the next in line of the same session, if there is one: no write that anybody waits for."""
+        gate = self._gates.get(name)
+        crew = None if gate is None else gate.crews.get(give.session)
+        if gate is None or crew is None or not crew.leave(give):
+            return False
+        now = self._clock.steady()
+        gate.pace.given(now)
+        if not crew.line:
+            return False
+        gate.void.append(give)
+        gate.void += crew.start()
+        if now - gate.written_at > _UNSEEN_SECONDS and not gate.serving:
+            gate.asked.append(Request(Look(), patience, now))
+        if gate.asked or gate.short:
+            self._begin(name, gate)
+        return True
+
     async def give(self, name: str, give: Give, patience: Patience) -> None:
         """Give a place back. Raises as ``take``."""
-        await self._ask(name, _Request(give, patience, None))
+        if not self.pass_on(name, give, patience):
+            await self._ask(name, Request(give, patience, self._clock.steady()))
 
     async def look(self, name: str, patience: Patience) -> None:
         """Hand over what is free. Raises as ``take``."""
-        await self._ask(name, _Request(Look(), patience, None))
+        await self._ask(name, Request(Look(), patience, self._clock.steady()))
 
     # -- one limit ---------------------------------------------------------------------------------------------------
 
-    async def _ask(self, name: str, request: _Request) -> Answer:
+    async def _ask(self, name: str, request: Request) -> Answer:
         gate = self._gates.get(name)
         if gate is None:
             gate = self._gates[name] = _Gate()
@@ -161,112 +210,108 @@ class Gates:
 
     async def _serve(self, name: str, gate: _Gate) -> None:
         """Answer all that is asked of a limit, a batch at a time."""
-        while gate.asked or self._is_time(gate):
-            batch, gate.held, gate.asked = [*gate.held, *gate.asked], [], []
+        while gate.due(self._clock.steady()):
+            batch, may_wait = gate.batch(self._clock.steady())
+            if not batch:
+                continue
+            gate.written_at = self._clock.steady()
             try:
-                await self._settle(name, gate, batch)
+                await self._settle(name, gate, batch, may_wait=may_wait)
             except Exception as error:  # noqa: BLE001  (each of those who asked raises it)
                 gate.found = None
                 for request in batch:
-                    if not request.answer.done():
-                        request.answer.set_exception(error)
-                        request.answer.exception()  # whoever asked may be gone
+                    request.fail(error)
         gate.serving = False
         self._wait_on(name, gate)
 
-    def _is_time(self, gate: _Gate) -> bool:
-        return bool(gate.held) and gate.hold_until(gate.held) <= self._clock.steady()
-
     def _wait_on(self, name: str, gate: _Gate) -> None:
-        """Who is held parks when that has taken too long. What nobody deals with is forgotten."""
+        """Who waits parks when that has taken too long. What nobody deals with is forgotten."""
         if gate.timer is not None:
             gate.timer.cancel()
             gate.timer = None
-        if gate.held:
-            left = gate.hold_until(gate.held) - self._clock.steady()
-            gate.timer = asyncio.get_running_loop().call_later(max(0.0, left), self._begin, name, gate)
-        elif gate.found is None:
+        until = gate.until
+        if until is not None:
+            left = max(0.0, until - self._clock.steady())
+            gate.timer = asyncio.get_running_loop().call_later(left, self._begin, name, gate)
+        elif gate.idle and gate.found is None:
             del self._gates[name]
         elif len(self._gates) > _MOST_KNOWN:
             oldest = next(iter(self._gates))
             if self._gates[oldest].idle:
                 del self._gates[oldest]
 
-    async def _settle(self, name: str, gate: _Gate, batch: list[_Request]) -> None:
+    async def _settle(self, name: str, gate: _Gate, batch: list[Request], *, may_wait: bool) -> None:
         patience = batch[0].patience
-        gives = sum(isinstance(request.asked, Give) for request in batch)
-        if gives:
-            gate.given(gives, self._clock.steady())
         published: set[str] = set()
         handed: dict[str, Parked] = {}
         remembered = gate.found
         found = remembered or await self._limits.read(name, patience)
         while True:
-            decided, parked = await self._decide(name, gate, batch, found, published=published, patience=patience)
+            void = len(gate.void)
+            asked: list[Asked] = [*gate.void[:void], *(request.asked for request in batch)]
+            decided, parked = await self._decide(
+                name, asked, batch, found, may_wait=may_wait, published=published, patience=patience
+            )
             handed |= parked
             if decided.write:
                 revision, _ = await self._limits.write(name, decided.entry, found.revision, patience)
                 if revision:
                     found = FoundEntry(decided.entry, revision)
                     break
-            elif found is not remembered or not batch:
+            elif found is not remembered:
                 break
             found = await self._limits.read(name, patience)  # refused; or no CAS has told whether it has changed
         gate.found = found if found.entry is not None else None
-        for request, answer in zip(batch, decided.answers, strict=True):
-            if isinstance(request.asked, Take) and not request.answer.done():
-                request.answer.set_result(answer)
+        del gate.void[:void]
+        answers = decided.answers[void:]
+        for request, answer in zip(batch, answers, strict=True):
+            if isinstance(request.asked, Take):
+                if answer in {Answer.GRANTED, Answer.FROM_PARKED, Answer.NEXT}:
+                    gate.crews.setdefault(request.session, Crew()).join(request, answer)
+                else:
+                    request.tell(answer)
+        gate.count()
         # Also those of a write whose answer was lost: they are reserved, and nobody else will wake them soon.
         reserved = {permit.run_id for permit in _permits(found) if not permit.session}
         # Who stored a message and then found room, or another delivery of its run inside, is not parked [34].
-        inside = [one for one, answer in zip(batch, decided.answers, strict=True) if answer is not Answer.PARKED]
-        await _all(
-            *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
-            *(self._parking.drop(one.stored, patience) for one in inside if one.stored),
-        )
+        inside = [one for one, answer in zip(batch, answers, strict=True) if answer is not Answer.PARKED and one.stored]
+        if handed or inside:
+            await _all(
+                *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
+                *(self._parking.drop(one.stored, patience) for one in inside),
+            )
         for request in batch:
-            if not request.answer.done():
-                request.answer.set_result(Answer.DONE)
+            if not isinstance(request.asked, Take):
+                request.tell(Answer.DONE)
 
     async def _decide(
         self,
         name: str,
-        gate: _Gate,
-        batch: list[_Request],
+        asked: list[Asked],
+        batch: list[Request],
         found: FoundEntry,
         *,
+        may_wait: bool,
         published: set[str],
         patience: Patience,
     ) -> tuple[Decided, dict[str, Parked]]:
-        """Read, then search [36], then decide; whoever finds no room stores its message before that is written.
-
-        Or is held and leaves ``batch``, if nobody else is parked and this process will give places back soon.
-        """
-        asked = [request.asked for request in batch]
-        room = room_to_hand_over(found.entry, asked)
+        """Read, then search [36], then decide; whoever finds no room stores its message before that is written."""
+        room = room_to_hand_over(found.entry, asked, may_wait=may_wait)
         oldest: list[Parked] = []
-        if room:
-            inside = {permit.run_id for permit in _permits(found)}  # [35]
+        if room and found.entry is not None:
+            inside = {permit.run_id for permit in found.entry.names}  # [35]
             oldest = await self._parking.oldest(name, room, inside, patience)
         parked = [(one.key, one.run_id) for one in oldest]
-        decided = decide(found.entry, asked, parked, published, self._clock.now())
+        now = self._clock.now()
+        decided = decide(found.entry, asked, parked, published, now, may_wait=may_wait)
+        answers = decided.answers[len(asked) - len(batch) :]
         late = [
-            request
-            for request, answer in zip(batch, decided.answers, strict=True)
-            if answer is Answer.PARK and request.park
+            request for request, answer in zip(batch, answers, strict=True) if answer is Answer.PARK and request.park
         ]
-        if late and decided.entry is not None and not decided.entry.parked:
-            sessions = {permit.session for permit in decided.entry.permits}
-            ours = all(isinstance(request.asked, Take) and request.asked.session in sessions for request in late)
-            if ours and gate.hold(late, self._clock.steady()):
-                gate.held += late
-                batch[:] = [request for request in batch if request not in late]
-                decided = decide(found.entry, [r.asked for r in batch], parked, published, self._clock.now())
-                late = []
         if late:
             await _all(*(request.store() for request in late))
             published |= {request.run_id for request in late}
-            decided = decide(found.entry, asked, parked, published, self._clock.now())
+            decided = decide(found.entry, asked, parked, published, now, may_wait=may_wait)
         reserved = set(decided.reserved)
         return decided, {one.run_id: one for one in oldest if one.run_id in reserved}
 

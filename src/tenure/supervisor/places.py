@@ -138,7 +138,7 @@ class Places:
 
     async def _give_back(self, name: str, entry: Entry, patience: Patience) -> None:
         gates = self._stores.gates
-        lost = [permit for permit in entry.permits if await self._is_lost(name, permit, patience)]
+        lost = [permit for permit in entry.names if await self._is_lost(name, permit, patience)]
         # Together: they are stored by one write, and so is what is handed over.
         await asyncio.gather(*(gates.give(name, _give(permit), patience) for permit in lost))
         for permit in lost:

@@ -179,7 +179,11 @@ class Handler:
         if live.evicted:
             await self._tail.confirm(live.key, holder_of(context), patience)
             return
-        giving = asyncio.create_task(self._give_back(live, patience)) if live.ticket is not None else None
+        giving = None
+        if live.ticket is not None and live.ticket.pass_on(patience):
+            live.ticket = None
+        elif live.ticket is not None:
+            giving = asyncio.create_task(self._give_back(live, patience))
         try:
             done = await self._tail.store(context, record.task, ended, Found(record, committed.revision), patience)
         finally:

@@ -16,6 +16,7 @@ from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Answer, Bound, Give, Take, name_of
 from tenure.core.records import Record, Task, encode
+from tenure.nats.parking import Parking
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
@@ -38,6 +39,8 @@ class Places:
 
     async def limits_of(self, task: Task, patience: Patience) -> dict[str, Bound]:
         """The limits of a task by their entries' names, in the order in which they are taken. Raises Unavailable."""
+        if not any(bound.per for bound in task.policy.limits):
+            return {name_of(task.actor, bound, b""): bound for bound in task.policy.limits}
         try:
             args = await self.stores.get_args(task, patience)
             found = {name_of(task.actor, bound, args): bound for bound in task.policy.limits}
@@ -96,14 +99,13 @@ class Ticket:
         """
         gates, parking = self._places.stores.gates, self._places.stores.parking
         attempt = record.attempt + 1
-        data = encode(record)
         self._task = record.task
         for name, bound in (await self._known(patience)).items():
             n, deployed = self._places.said_of(record.task.actor, bound)
             take = Take(
                 key=record.key, run_id=self.run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
             )
-            park = partial(parking.park, name, record, data, found.revision, patience)
+            park = partial(_park, parking, name, record, found.revision, patience)
             answer = await gates.take(name, take, park, patience, reserved=self._woken)
             if answer not in {Answer.GRANTED, Answer.FROM_PARKED}:
                 await self._give(patience, keep=name)
@@ -119,6 +121,16 @@ class Ticket:
         if answer is not Answer.GRANTED:
             await self._give(patience)
         return answer
+
+    def pass_on(self, patience: Patience) -> bool:
+        """Pass its places on to others of this process that are next in line; False: some are left to be given back."""
+        if self._unparking:  # its message is to be removed while it is named [34]
+            return False
+        for name in list(self._held):
+            give = Give(run_id=self._run_id, attempt=self._held[name], session=self.session)
+            if self._places.stores.gates.pass_on(name, give, patience):
+                del self._held[name], self._limits[name]
+        return not self._held
 
     async def give_back(self, patience: Patience) -> None:
         """Give back whatever this run has. Raises as ``take``."""
@@ -147,3 +159,7 @@ class Ticket:
         if not self._limits and self._task is not None:
             self._limits = await self._places.limits_of(self._task, patience)
         return self._limits
+
+
+async def _park(parking: Parking, name: str, record: Record, revision: int, patience: Patience) -> int:
+    return await parking.park(name, record, encode(record), revision, patience)

@@ -24,7 +24,7 @@ from tenure.core.permits import (
 )
 from tests.unit.core.histories import NOW
 
-GRANTED, PARK, PARKED, BUSY = Answer.GRANTED, Answer.PARK, Answer.PARKED, Answer.BUSY
+GRANTED, PARK, PARKED, BUSY, NEXT = Answer.GRANTED, Answer.PARK, Answer.PARKED, Answer.BUSY, Answer.NEXT
 
 
 def take(run: str, session: str = "s1", *, attempt: int = 1, n: int = 1, deployed: float = 0.0) -> Take:
@@ -43,15 +43,23 @@ def give(permit: Permit) -> Give:
     return Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
 
 
-def entry(*permits: Permit, n: int = 1, parked: bool = False, deployed: float = 0.0) -> Entry:
-    return Entry(n=n, permits=permits, parked=parked, deployed=deployed)
+def entry(
+    *permits: Permit, n: int = 1, parked: bool = False, deployed: float = 0.0, line: tuple[Permit, ...] = ()
+) -> Entry:
+    return Entry(n=n, permits=permits, parked=parked, deployed=deployed, line=line)
 
 
-def ask(found: Entry | None, *asked: Asked, parked: str = "", published: str = "") -> Decided:
+def ask(found: Entry | None, *asked: Asked, parked: str = "", published: str = "", may_wait: bool = False) -> Decided:
     """``parked``: all that are parked, oldest first. Who calls sees to what ``decide`` is told of them [35]."""
-    inside = {permit.run_id for permit in found.permits} if found is not None else set()
+    inside = {permit.run_id for permit in found.names} if found is not None else set()
     eligible = [(f"k-{run}", run) for run in parked.split() if run not in inside]
-    return decide(found, asked, eligible[: room_to_hand_over(found, asked)], published.split(), NOW)
+    room = room_to_hand_over(found, asked, may_wait=may_wait)
+    return decide(found, asked, eligible[:room], published.split(), NOW, may_wait=may_wait)
+
+
+def wait(found: Entry | None, *asked: Asked, parked: str = "", published: str = "") -> Decided:
+    """The process gives places back soon."""
+    return ask(found, *asked, parked=parked, published=published, may_wait=True)
 
 
 def test_there_is_room_until_n_have_a_place() -> None:
@@ -160,8 +168,61 @@ def test_n_is_what_the_process_says_that_was_started_last() -> None:
     assert lowered.reserved == ()
 
 
+def test_runs_of_a_session_stand_in_line_for_its_places() -> None:
+    first = wait(None, take("a"), take("b"), take("c"))
+    assert first == Decided(entry(held("a"), line=(held("b"), held("c"))), True, (GRANTED, NEXT, NEXT))
+    assert wait(first.entry, take("b")) == Decided(first.entry, False, (NEXT,)), "its answer was lost"
+    assert wait(first.entry, take("b", "s2")).answers == (BUSY,), "another delivery of it [33]"
+    assert wait(first.entry, take("d", "s2")).answers == (PARK,), "none of this session's runs gives a place back"
+    assert wait(entry(held("a"), parked=True), take("b"), parked="x").answers == (PARK,), "who is parked comes first"
+    assert wait(entry(held("a")), take("x", "s2"), take("b"), published="x").answers == (PARKED, PARK)
+    assert wait(entry(held("a")), take("b"), published="b").answers == (PARKED,), "what it has parked would be left"
+    assert wait(entry(held("a"), held("x"), n=1), take("b")).answers == (PARK,), "n was lowered: a place goes"
+
+
+def test_a_place_that_was_passed_on_is_named_after_whom_it_was_passed_to() -> None:
+    """A has gone, B too, C runs: three names, one place, one write."""
+    found = entry(held("a"), line=(held("b"), held("c"), held("d")))
+    after = wait(found, give(held("a")), give(held("b")), take("e"))
+    assert after.entry == entry(held("c"), line=(held("d"), held("e")))
+    last = wait(after.entry, give(held("c")), give(held("d")))
+    assert last.entry == entry(held("e"))
+
+
+@pytest.mark.parametrize("asked", [give(held("a")), take("a", "s2", attempt=2, n=2), take("a", attempt=2, n=2)])
+def test_45_what_is_taken_from_a_session_is_left_to_its_next_in_line(asked: Asked) -> None:
+    """A is over, its place was passed on to B. A sweep gives A's place back, or A's next attempt would take it over."""
+    found = entry(held("a"), held("x", "s3"), n=2, line=(held("b"),))
+    after = ask(found, asked)
+    assert after.entry == entry(held("b"), held("x", "s3"), n=2)
+    assert after.answers[0] in {Answer.DONE, PARK}
+
+
+def test_who_is_in_line_gets_what_room_there_is_before_who_parked_later() -> None:
+    found = entry(held("a"), held("x", "s3"), n=2, line=(held("b"), held("c")), parked=True)
+    after = ask(found, give(held("x", "s3")), take("d", n=2), parked="p")
+    assert after.entry == entry(held("a"), held("b"), n=2, line=(held("c"),), parked=True)
+    assert ask(found, give(held("x", "s3")), parked="p").reserved == ("p",), "whose process does not write now: soon"
+
+
+def test_who_has_waited_in_line_for_too_long_parks() -> None:
+    found = entry(held("a"), line=(held("b"), held("c")))
+    assert ask(found, take("b"), take("c")).answers == (PARK, PARK)
+    after = ask(found, take("b"), take("c"), published="b c")
+    assert after == Decided(entry(held("a"), parked=True), True, (PARKED, PARKED))
+    gone = ask(found, give(held("a")), take("b"), take("c"), published="b c")
+    assert (gone.entry, gone.answers) == (entry(held("b"), parked=True), (Answer.DONE, Answer.FROM_PARKED, PARKED))
+
+
+def test_an_attempt_in_line_that_is_over_gives_way_to_the_next_one() -> None:
+    found = entry(held("a"), line=(held("b"),))
+    assert wait(found, take("b", "s2", attempt=2)).answers == (PARK,)
+    parks = wait(found, take("b", "s2", attempt=2), published="b")
+    assert parks.entry == entry(held("a"), parked=True)
+
+
 def test_an_entry_is_read_back_as_it_was() -> None:
-    whole = entry(held("a"), reserved("ü"), n=3, parked=True, deployed=1.5)
+    whole = entry(held("a"), reserved("ü"), n=3, parked=True, deployed=1.5, line=(held("b"),))
     assert decode_entry(encode_entry(whole)) == whole
     assert decode_entry(b'{"n":1,"of a newer Tenure":2}') == Entry(n=1)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 
-from tests.unit.core.turnstile import DONE, World, permits, start, steps, sweep
+from tests.unit.core.turnstile import DONE, World, names, permits, start, steps
+from tests.unit.core.turnstile_sweep import sweep
 
 MOST = 60_000
 """Worlds looked at, those with the shortest histories first. All (193,297 with a double, 144,551 with a retry) take a minute."""
@@ -20,13 +22,18 @@ def broken(world: World) -> str:
         return f"{len(world.bodies)} bodies under a limit of {world.n}"
     if len(permits(world.entry)) > world.n:
         return f"{len(permits(world.entry))} places under a limit of {world.n}"
-    inside = [permit.run_id for permit in permits(world.entry)]
+    inside = [permit.run_id for permit in names(world.entry)]
     if len(set(inside)) < len(inside):
-        return f"a run has two places: {inside}"
+        return f"a run is named twice: {inside}"
     for body in world.bodies:
         held = (str(body.wake.run), body.wake.attempt + 1, body.session)
-        if not any((one.run_id, one.attempt, one.session) == held for one in permits(world.entry)):
+        if not any((one.run_id, one.attempt, one.session) == held for one in names(world.entry)):
             return f"the body of {body.wake.run} has no place"
+    for session in world.sessions:
+        places = sum(permit.session == session for permit in permits(world.entry))
+        bodies = sum(body.session == session for body in world.bodies)
+        if bodies > places:
+            return f"{bodies} bodies of {session}, which has {places} places"
     return ""
 
 
@@ -100,10 +107,14 @@ def walk(first: World, seed: int, *, swept: int) -> str:
         (1, 2, {"cancels": 1}, 0),
         (1, 2, {"retries": 1}, 0),
         (1, 2, {"crashes": 1}, 6),
+        (1, 2, {"lines": True, "doubles": 1}, 0),
+        (1, 2, {"lines": True, "retries": 1, "looks": 1}, 0),
+        (2, 3, {"lines": True, "workers": 1, "looks": 1}, 0),
+        (1, 2, {"lines": True, "crashes": 1}, 6),
     ],
 )
 def test_every_order_of_steps_keeps_the_limit_and_leaves_nobody_waiting(
-    n: int, runs: int, faults: dict[str, int], swept: int
+    n: int, runs: int, faults: dict[str, Any], swept: int
 ) -> None:
     wrong, worlds = explore(start(n, runs, **faults), swept=swept)
     assert not wrong, wrong
@@ -117,10 +128,14 @@ def test_every_order_of_steps_keeps_the_limit_and_leaves_nobody_waiting(
         (2, 5, {"doubles": 3, "cancels": 1, "retries": 2}, 0),
         (2, 4, {"doubles": 1, "crashes": 1, "retries": 1, "cancels": 1}, 8),
         (3, 6, {"doubles": 2, "crashes": 1}, 8),
+        (1, 4, {"lines": True, "doubles": 2, "cancels": 1, "retries": 2, "looks": 3}, 2),
+        (2, 6, {"lines": True, "doubles": 2, "cancels": 1, "retries": 2, "looks": 3}, 2),
+        (2, 5, {"lines": True, "doubles": 1, "crashes": 1, "retries": 1, "cancels": 1, "looks": 2}, 8),
+        (3, 8, {"lines": True, "doubles": 3, "retries": 2, "looks": 4}, 2),
     ],
 )
 def test_orders_drawn_at_random_with_more_runs_and_faults_do_so_too(
-    n: int, runs: int, faults: dict[str, int], swept: int
+    n: int, runs: int, faults: dict[str, Any], swept: int
 ) -> None:
     for seed in range(SEEDS):
         wrong = walk(start(n, runs, **faults), seed, swept=swept)
@@ -142,3 +157,12 @@ def test_without_a_rule_an_order_of_steps_breaks_it(rule: int, n: int, runs: int
     first = start(n, runs, without=rule, **faults)
     found = next((wrong for seed in range(2_000) if (wrong := walk(first, seed, swept=0))), "")
     assert found, f"nothing breaks without rule {rule}"
+
+
+def test_45_a_place_that_is_taken_from_a_session_is_left_to_its_next_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A has passed its place on to B and is over. A sweep, or A's next attempt, takes what is A's by its name."""
+    first = start(2, 5, lines=True, looks=3, retries=2)
+    assert not any(walk(first, seed, swept=0) for seed in range(SEEDS))
+    monkeypatch.setattr("tenure.core.permits._Following.pop", lambda *_: None)
+    found = next((wrong for seed in range(50) if (wrong := walk(first, seed, swept=0))), "")
+    assert "no place" in found or "bodies" in found

@@ -1,7 +1,8 @@
 """A small world around ``core.permits``: one limit, a few runs, two workers; every step may come before any other's.
 
 Steps are those of ``tenure.gates`` and ``tenure.worker``: read the entry, search, store a parked message, CAS, wake, claim,
-body, outcome, release. A world is a value, so all orders can be explored. ``without`` leaves out a rule by its number.
+body, outcome, release; and what a process does with no write: a place passes to the next in line. A world is a value, so
+all orders can be explored. ``without`` leaves out a rule by its number.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from tenure.core.permits import Answer, Asked, Decided, Entry, Give, Permit, Take, decide, room_to_hand_over
 
 SUPERVISOR = "supervisor"
 READ = {"search", "cas", "publish"}
+ASKING = READ | {"hand"}
+"""Between its read and its answer: a process has one of these at a time for a limit."""
+INSIDE = {"claim", "body", "outcome", "release"}
+"""Those who run, or are about to, by what their process knows."""
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 
 
@@ -53,6 +56,16 @@ class Hand(NamedTuple):
     attempts: tuple[int, ...] = ()
     answer: Answer | None = None
     unpark: bool = False
+    may_wait: bool = True
+    """Its process gives places back soon."""
+    void: tuple[Give, ...] = ()
+
+
+class Crew(NamedTuple):
+    """What a process knows of its own: how many places it has, who has passed its place on and is still named."""
+
+    places: int = 0
+    void: tuple[Give, ...] = ()
 
 
 class World(NamedTuple):
@@ -71,6 +84,11 @@ class World(NamedTuple):
     crashes: int = 0
     cancels: int = 0
     retries: int = 0
+    looks: int = 0
+    """How often a supervisor may find the place of an attempt that is over, under a session that lives."""
+    lines: bool = False
+    """Whether runs may stand in line for the places of their session."""
+    crews: tuple[tuple[str, Crew], ...] = ()
     without: int = 0
 
     # -- small changes -----------------------------------------------------------------------------------------------
@@ -94,8 +112,20 @@ class World(NamedTuple):
     def unpark(self, run: int) -> World:
         return self._replace(parked=tuple(one for one in self.parked if one[1] != run))
 
-    def holds(self, run: int) -> bool:
-        return any(permit.run_id == str(run) and permit.session for permit in permits(self.entry))
+    def crew(self, session: str) -> Crew:
+        return dict(self.crews).get(session, Crew())
+
+    def with_crew(self, session: str, crew: Crew) -> World:
+        others = {**dict(self.crews), session: crew}
+        return self._replace(crews=tuple(sorted((name, one) for name, one in others.items() if one != Crew())))
+
+    def free(self, session: str) -> int:
+        """Places of a process that none of its runs uses."""
+        inside = sum(hand.session == session and hand.at in INSIDE for hand in self.hands)
+        return self.crew(session).places - inside
+
+    def waiting(self, session: str) -> int:
+        return sum(hand.session == session and hand.at == "line" for hand in self.hands)
 
     @property
     def bodies(self) -> list[Hand]:
@@ -104,6 +134,10 @@ class World(NamedTuple):
 
 def permits(entry: Entry | None) -> tuple[Permit, ...]:
     return () if entry is None else entry.permits
+
+
+def names(entry: Entry | None) -> tuple[Permit, ...]:
+    return () if entry is None else entry.names
 
 
 def start(n: int, runs: int, workers: int = 2, **faults: Any) -> World:
@@ -133,23 +167,46 @@ def steps(world: World) -> Iterator[tuple[str, World]]:
                 crashes=world.crashes - 1,
                 hands=tuple(hand for hand in world.hands if hand.session != session),
                 sessions=tuple(name for name in world.sessions if name != session),
+                crews=tuple(one for one in world.crews if one[0] != session),
             )
             yield f"{session} dies", after.wake(*(hand.wake for hand in dead))
-    for permit in permits(world.entry):
+    for permit in names(world.entry):
         run = int(permit.run_id)
         gone = permit.session and permit.session not in world.sessions
-        if gone and not any((hand.session, hand.wake.run) == (SUPERVISOR, run) for hand in world.hands):
+        over = permit.session and world.looks and _is_over(world, permit)
+        if (gone or over) and not any((hand.session, hand.wake.run) == (SUPERVISOR, run) for hand in world.hands):
             give = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
-            yield f"a supervisor finds {run}", world.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
+            after = world if gone else world._replace(looks=world.looks - 1)
+            yield f"a supervisor finds {run}", after.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
     if world.cancels:
         for run, record in enumerate(world.runs):
             if record.phase == WAITING:
                 yield f"{run} is cancelled", world._replace(cancels=world.cancels - 1).record(run, phase=DONE)
 
 
+def _is_over(world: World, permit: Permit) -> bool:
+    record = world.runs[int(permit.run_id)]
+    if (record.phase, record.session, record.attempt) == (RUNNING, permit.session, permit.attempt):
+        return False
+    return record.phase == DONE or record.attempt >= permit.attempt
+
+
+def _is_busy(world: World, hand: Hand) -> bool:
+    """Whether its process is waiting for an answer about the limit."""
+    others = [one for one in world.hands if one is not hand and one.session == hand.session != SUPERVISOR]
+    return any(one.at in ASKING for one in others)
+
+
 def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
     name = f"{hand.session}/{hand.wake.run} {hand.at}"
     match hand.at:
+        case "read" if _is_busy(world, hand):
+            return
+        case "line":
+            if world.free(hand.session) > 0:
+                yield f"{name} starts", world.put(hand, hand._replace(at="claim"))
+            else:
+                yield f"{name} parks", world.put(hand, _take(world, hand._replace(may_wait=False)))
         case "read":
             if world.without == 36 and hand.oldest is None:  # searches before it reads
                 oldest = tuple(dict.fromkeys(run for _, run, _ in world.parked))
@@ -158,7 +215,8 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
             following = "cas" if world.without == 36 else "search"
             yield name, world.put(hand, hand._replace(at=following, entry=world.entry, stale=False))
         case "search":
-            yield name, world.put(hand, hand._replace(at="cas", oldest=_oldest(world, hand.entry)))
+            void = world.crew(hand.session).void
+            yield name, world.put(hand, hand._replace(at="cas", oldest=_oldest(world, hand.entry), void=void))
         case "cas":
             yield name, _cas(world, hand)
         case "publish":
@@ -189,18 +247,27 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
         case "outcome":
             yield from _outcome(world, hand)
         case "release":
-            after = world.unpark(hand.wake.run) if hand.unpark and world.without != 34 else world
-            give = Give(run_id=str(hand.wake.run), attempt=hand.wake.attempt + 1, session=hand.session)
-            yield name, after.put(hand, _ask(hand, give, "ack"))
+            yield _release(world, hand, name)
         case "ack":
             yield name, world.put(hand, None)
         case "nak":
             yield name, world.put(hand, None).wake(hand.wake)
 
 
+def _release(world: World, hand: Hand, name: str) -> tuple[str, World]:
+    after = world.unpark(hand.wake.run) if hand.unpark and world.without != 34 else world
+    give = Give(run_id=str(hand.wake.run), attempt=hand.wake.attempt + 1, session=hand.session)
+    then = hand.then if hand.then in {"ack", "nak"} else "ack"
+    if world.lines and world.waiting(hand.session) > world.free(hand.session):  # the next in line has it now
+        crew = world.crew(hand.session)
+        after = after.with_crew(hand.session, crew._replace(void=(*crew.void, give)))
+        return f"{name} (passes on)", after.put(hand, hand._replace(at=then))
+    return name, after.put(hand, _ask(hand, give, then))
+
+
 def _ask(hand: Hand, asked: Asked, then: str) -> Hand:
     return hand._replace(
-        at="read", asked=asked, then=then, oldest=None, published=False, stored=-1, handed=(), answer=None
+        at="read", asked=asked, then=then, oldest=None, published=False, stored=-1, handed=(), answer=None, void=()
     )
 
 
@@ -212,26 +279,29 @@ def _take(world: World, hand: Hand) -> Hand:
 
 def _oldest(world: World, entry: Entry | None) -> tuple[int, ...]:
     """Of all parked runs those that are not in the entry that was read [35]."""
-    inside = {permit.run_id for permit in permits(entry)} if world.without != 35 else set()
+    inside = {permit.run_id for permit in names(entry)} if world.without != 35 else set()
     return tuple(dict.fromkeys(run for _, run, _ in world.parked if str(run) not in inside))
 
 
 def _decide(world: World, hand: Hand) -> Decided:
     assert hand.asked is not None
-    room = room_to_hand_over(hand.entry, [hand.asked])
+    asked = [*hand.void, hand.asked]
+    may_wait = world.lines and hand.may_wait
+    room = room_to_hand_over(hand.entry, asked, may_wait=may_wait)
     parked = [(f"k{run}", str(run)) for run in (hand.oldest or ())[:room]]
     published = {str(hand.wake.run)} if hand.published else set()
-    decided = decide(hand.entry, [hand.asked], parked, published, 0.0)
-    if world.without == 33 and decided.answers == (Answer.BUSY,):  # shares the other delivery's place
+    decided = decide(hand.entry, asked, parked, published, 0.0, may_wait=may_wait)
+    answer = decided.answers[-1]
+    if world.without == 33 and answer is Answer.BUSY:  # shares the other delivery's place
         return Decided(hand.entry, False, (Answer.GRANTED,))
-    if world.without == 37 and decided.answers == (Answer.PARKED,) and hand.entry is not None and hand.entry.parked:
+    if world.without == 37 and answer is Answer.PARKED and hand.entry is not None and hand.entry.parked:
         return Decided(hand.entry, False, decided.answers, decided.reserved)
     return decided
 
 
 def _cas(world: World, hand: Hand) -> World:
     decided = _decide(world, hand)
-    answer = decided.answers[0]
+    answer = decided.answers[-1]
     if answer is Answer.PARK:
         return world.put(hand, hand._replace(at="publish"))
     if decided.write:
@@ -239,10 +309,14 @@ def _cas(world: World, hand: Hand) -> World:
             return world.put(hand, hand._replace(at="read", oldest=None, entry=None, stale=False))
         others = tuple(one if one is hand or one.at not in READ else one._replace(stale=True) for one in world.hands)
         world = world._replace(entry=decided.entry, hands=others)
+    if hand.session != SUPERVISOR and world.lines:
+        places = sum(permit.session == hand.session for permit in permits(decided.entry))
+        left = world.crew(hand.session).void[len(hand.void) :]
+        world = world.with_crew(hand.session, Crew(places, left))
     handed = tuple(int(run_id) for run_id in decided.reserved)
     found = [next((one for one in world.parked if one[1] == run), (-1, run, 0)) for run in handed]
     numbers, attempts = tuple(one[0] for one in found), tuple(one[2] for one in found)
-    handing = hand._replace(handed=handed, numbers=numbers, attempts=attempts, answer=answer)
+    handing = hand._replace(handed=handed, numbers=numbers, attempts=attempts, answer=answer, void=())
     return world.put(hand, _done_handing(handing))
 
 
@@ -263,7 +337,8 @@ def _answered(world: World, hand: Hand) -> World:
     if answer is Answer.PARKED:
         return world.put(hand, plain._replace(at="ack"))
     unpark = answer is Answer.FROM_PARKED and not hand.wake.woken
-    return world.put(hand, plain._replace(at=hand.then, unpark=hand.unpark or unpark))
+    at = "line" if world.lines and hand.then == "claim" else hand.then
+    return world.put(hand, plain._replace(at=at, unpark=hand.unpark or unpark, may_wait=True))
 
 
 def _claim(world: World, hand: Hand) -> World:
@@ -277,9 +352,7 @@ def _claim(world: World, hand: Hand) -> World:
         return world.put(hand, _take(world, fresh))
     if world.without == 34:
         return world.put(hand, hand._replace(at="ack" if record.phase == DONE else "nak"))
-    world = world.unpark(run) if hand.unpark else world
-    held = Give(run_id=str(run), attempt=hand.wake.attempt + 1, session=hand.session)
-    return world.put(hand, _ask(hand, held, "ack" if record.phase == DONE else "nak"))
+    return world.put(hand, hand._replace(at="release", then="ack" if record.phase == DONE else "nak"))
 
 
 def _outcome(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
@@ -290,46 +363,3 @@ def _outcome(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
     if mine and world.retries:
         again = world._replace(retries=world.retries - 1).record(run, phase=WAITING, session="")
         yield f"retry of {run}", again.wake(Wake(run, record.attempt)).put(hand, hand._replace(at="release"))
-
-
-# -- the sweep, once nothing moves -----------------------------------------------------------------------------------
-
-
-def sweep(world: World) -> World:
-    """What supervisors put right, at a moment when no worker does anything."""
-    assert not world.hands
-    entry = world.entry
-    for permit in permits(entry):
-        record = world.runs[int(permit.run_id)]
-        wanted = record.phase == WAITING or (record.phase == RUNNING and record.session not in world.sessions)
-        if permit.session or not wanted:
-            asked = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
-            entry = (
-                decide(entry, [asked], [], (), 0.0).entry if entry and not entry.parked else _hand_over(entry, asked)
-            )
-        elif not any(wake.run == int(permit.run_id) for wake in world.wakes):
-            world = world.wake(Wake(int(permit.run_id), record.attempt, True))
-    if entry is not None and entry.parked and len(entry.permits) < entry.n:
-        inside = {permit.run_id for permit in entry.permits}
-        oldest = [run for _, run, _ in world.parked if str(run) not in inside][: entry.n - len(entry.permits)]
-        reserved = tuple(Permit(key=f"k{run}", run_id=str(run)) for run in oldest)
-        entry = replace(entry, permits=(*entry.permits, *reserved), parked=len(oldest) == entry.n - len(entry.permits))
-        world = world.wake(*(Wake(run, world.runs[run].attempt, True) for run in oldest))
-        world = world._replace(parked=tuple(one for one in world.parked if one[1] not in oldest))
-        entry = entry if entry.permits or entry.parked else None
-    elif entry is None or not entry.parked:
-        world = world.wake(*(Wake(run, world.runs[run].attempt) for _, run, _ in world.parked))._replace(parked=())
-    for run, record in enumerate(world.runs):
-        lost = record.phase == RUNNING and record.session not in world.sessions
-        stored = any(wake.run == run for wake in world.wakes) or any(of == run for _, of, _ in world.parked)
-        if (record.phase == WAITING or lost) and not stored:
-            world = world.wake(Wake(run, record.attempt))
-    return world._replace(entry=entry)
-
-
-def _hand_over(entry: Entry | None, asked: Give) -> Entry | None:
-    """The place is dropped; who gets it is seen to by the rest of the sweep."""
-    if entry is None:
-        return None
-    left = tuple(permit for permit in entry.permits if permit.run_id != asked.run_id)
-    return replace(entry, permits=left)

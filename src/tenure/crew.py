@@ -1,0 +1,164 @@
+"""The runs of one session under one limit, as its process has them in hand: who runs, and who is next in line.
+
+No more of them run than the session has places, whichever of them the entry names as holders (``core.permits``, rule 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from tenure.core.permits import Answer, Asked, Give, Take
+from tenure.nats.patience import Patience
+
+_SOON_SECONDS = 0.2
+"""A run waits in its worker's slot for a place that this process gives back so soon, instead of parking."""
+_LONGEST_WAIT_SECONDS = 0.5
+_FIRST_WAIT_SECONDS = 0.02
+"""How long it waits at most; the second while it is not known how long bodies under that limit take."""
+_FORGET_SECONDS = 1.0
+_FADE = 0.8
+_BURST_SECONDS = 0.002
+"""Bodies that began together end together: that says nothing of how soon the next ones do."""
+
+
+class Request:
+    """One thing asked, who waits for its answer, and how its run's message is stored."""
+
+    __slots__ = ("answer", "asked", "came_at", "granted", "park", "patience", "stored")
+
+    def __init__(
+        self, asked: Asked, patience: Patience, now: float, park: Callable[[], Awaitable[int]] | None = None
+    ) -> None:
+        self.asked = asked
+        self.patience = patience
+        self.came_at = now
+        self.park = park
+        self.stored = 0
+        self.granted = Answer.GRANTED
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    @property
+    def run_id(self) -> str:
+        """Whose; empty for what no run asks."""
+        return self.asked.run_id if isinstance(self.asked, Take) else ""
+
+    @property
+    def session(self) -> str:
+        """Under which session; empty for what no run asks."""
+        return self.asked.session if isinstance(self.asked, Take) else ""
+
+    async def store(self) -> None:
+        """Store the run's message."""
+        if self.park is not None:
+            self.stored = await self.park() or self.stored
+
+    def tell(self, answer: Answer) -> bool:
+        """Answer, unless whoever asked is gone."""
+        if self.answer.done():
+            return False
+        self.answer.set_result(answer)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Whoever asked raises this, if it is still there."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()
+
+
+class Crew:
+    """All of them are named in the entry, as holders or in line."""
+
+    __slots__ = ("_inside", "line", "places")
+
+    def __init__(self) -> None:
+        self.places = 0
+        self.line: deque[Request] = deque()
+        self._inside: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._inside or self.line)
+
+    @property
+    def low(self) -> int:
+        """With fewer in line than this it may run dry before the next write is there."""
+        return 2 * self.places + 8
+
+    def asks(self, take: Take) -> None:
+        """One delivery of a run is in hand at a time: whatever attempt of it had a place, there will be no body of that."""
+        self._inside.pop(take.run_id, None)
+
+    def join(self, request: Request, answer: Answer) -> None:
+        """One more was named."""
+        request.granted = Answer.GRANTED if answer is Answer.NEXT else answer
+        self.line.append(request)
+
+    def leave(self, give: Give) -> bool:
+        """Its body has ended, or there will be none. False: it is none of those who run."""
+        if self._inside.get(give.run_id) != give.attempt:
+            return False
+        del self._inside[give.run_id]
+        return True
+
+    def start(self) -> list[Give]:
+        """Start whom there are places for. Returns those whose process has gone on without them: they are not needed."""
+        gone: list[Give] = []
+        while self.line and len(self._inside) < self.places:
+            request = self.line.popleft()
+            if isinstance(request.asked, Take):
+                if request.tell(request.granted):
+                    self._inside[request.asked.run_id] = request.asked.attempt
+                else:
+                    gone.append(_give(request.asked))
+        return gone
+
+    def give_way(self) -> tuple[list[Request], list[Give]]:
+        """Everybody in line asks again: none of them starts meanwhile. And those whose process has gone on without them."""
+        line, self.line = self.line, deque()
+        gone = [_give(one.asked) for one in line if one.answer.done() and isinstance(one.asked, Take)]
+        return [one for one in line if not one.answer.done()], gone
+
+
+def _give(take: Take) -> Give:
+    return Give(run_id=take.run_id, attempt=take.attempt, session=take.session)
+
+
+class Pace:
+    """How fast places under a limit are given back here, lately."""
+
+    __slots__ = ("_burst_at", "_number", "_seconds")
+
+    def __init__(self) -> None:
+        self._burst_at = 0.0
+        self._seconds = 0.0
+        self._number = 0.0
+
+    def given(self, now: float) -> None:
+        """A place was given back."""
+        since = now - self._burst_at
+        if since < _BURST_SECONDS:
+            self._number += 1
+            return
+        self._burst_at = now
+        if since > _FORGET_SECONDS:
+            self._seconds = self._number = 0.0
+        else:
+            self._seconds = _FADE * self._seconds + since
+            self._number = _FADE * self._number + 1
+
+    @property
+    def _interval(self) -> float | None:
+        """Seconds from one to the next; None: not known."""
+        return self._seconds / self._number if self._seconds else None
+
+    def soon(self, number: int) -> bool:
+        """Whether so many places are given back within milliseconds."""
+        interval = self._interval
+        return interval is None or interval * number <= _SOON_SECONDS
+
+    @property
+    def longest_wait(self) -> float:
+        """How long to wait for one at most."""
+        return _FIRST_WAIT_SECONDS if self._interval is None else _LONGEST_WAIT_SECONDS
