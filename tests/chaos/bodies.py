@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal
 from zlib import crc32
 
-from tenure import App, Config, Context, Retry, Snooze, Stopped
+from tenure import App, Config, Context, Limit, Retry, Snooze, Stopped
 from tests.chaos.journal import Journal, steady
-from tests.history.evidence import HOOKED, BodyLine
+from tests.history.evidence import CHIME, CHIME_SECONDS, HOOKED, BodyLine
 
 REPLICAS = int(os.environ.get("CHAOS_REPLICAS", "1"))
 app = App(
@@ -55,6 +55,8 @@ def _line(
     spawned: tuple[str, ...] = (),
     *,
     rescheduled: bool = False,
+    limit: str = "",
+    allowed: int = 0,
 ) -> None:
     _journal(os.getpid()).write(
         BodyLine(
@@ -72,6 +74,8 @@ def _line(
             how=how,
             spawned=spawned,
             rescheduled=rescheduled,
+            limit=limit,
+            allowed=allowed,
         )
     )
 
@@ -85,10 +89,10 @@ class _Asked:
 
 
 @contextmanager
-def _told(ctx: Context, actor: str) -> Iterator[_Asked]:
-    """Write the start and the end of a body, and what it has asked for."""
+def _told(ctx: Context, actor: str, limit: str = "", allowed: int = 0) -> Iterator[_Asked]:
+    """Write the start and the end of a body, and what it has asked for; and the limit that it runs under."""
     asked = _Asked()
-    _line(ctx, actor, "start")
+    _line(ctx, actor, "start", limit=limit, allowed=allowed)
     how = "return"
     try:
         yield asked
@@ -238,4 +242,39 @@ async def again(ctx: Context) -> str:
         if ctx.generation % 4:
             ctx.reschedule(delay=0.2)
             asked.rescheduled = True
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(1)])
+async def solo(ctx: Context) -> str:
+    """One at a time."""
+    with _told(ctx, "solo", "solo", 1):
+        await asyncio.sleep(0.01)  # body:
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(3, per="tenant")])
+async def shared(ctx: Context, tenant: str, seconds: float) -> str:
+    """Three at a time of each tenant; some attempts fail, and ask for a place again."""
+    with _told(ctx, "shared", f"shared {tenant}", 3):
+        await asyncio.sleep(seconds)  # body:
+        if _chance(ctx, 5):
+            raise RuntimeError("this attempt fails")
+        return _tag(ctx)
+
+
+@app.actor(
+    name=CHIME, retry=_QUICK, grace=GRACE, cron=f"*/{CHIME_SECONDS:.0f} * * * * *", catch_up="all", autostart=True
+)
+async def chime(ctx: Context) -> str:
+    """Starts by itself, and makes up for what was missed."""
+    with _told(ctx, CHIME):
+        return _tag(ctx)
+
+
+@app.actor(retry=_QUICK, grace=GRACE)
+async def mail(ctx: Context, seconds: float) -> str:
+    """Asked for by programs without Tenure."""
+    with _told(ctx, "mail"):
+        await asyncio.sleep(seconds)  # body:
         return _tag(ctx)

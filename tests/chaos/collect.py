@@ -12,14 +12,16 @@ from nats.aio.msg import Msg
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.records import TERMINAL, decode, read_state
 from tenure.core.sessions import decode_session
-from tenure.core.subjects import decode_key
+from tenure.core.subjects import decode_key, encode_key
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Lost, NotSent
 from tenure.nats.scan import Header
 from tenure.stores import Stores
 from tests.chaos.bodies import app
-from tests.history.evidence import Revision, SessionSeen, revision_of
+from tests.history.evidence import CHIME, LimitSeen, Revision, SessionSeen, limit_of, revision_of
 
+LIMIT = "limit."
+"""What the subjects of limits have in the place of a key."""
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
 _PAGE = 500
 _LOOK_SECONDS = 0.3
@@ -33,6 +35,11 @@ async def set_up(stores: Stores) -> None:
         f"STREAM.CREATE.{HISTORY}",
         {"name": HISTORY, "sources": [source], "storage": "file", "num_replicas": app.config.replicas},
     )
+    # What is published again a second later is stored again: then nobody but Tenure knows that it is the same command.
+    inbox = await _api(stores, f"STREAM.INFO.{stores.names.inbox_stream}", {})
+    await _api(
+        stores, f"STREAM.UPDATE.{stores.names.inbox_stream}", inbox["config"] | {"duplicate_window": 1_000_000_000}
+    )
 
 
 async def owing(stores: Stores) -> dict[str, str]:
@@ -41,6 +48,8 @@ async def owing(stores: Stores) -> dict[str, str]:
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
+        if header.key == CHIME:
+            return  # it goes on
         if state is None or state.phase not in TERMINAL or state.flags:
             found[header.key] = header.state
 
@@ -65,16 +74,17 @@ async def wait_until_quiet(stores: Stores, seconds: float, still_well: Callable[
 
 
 async def work_left(stores: Stores) -> list[str]:
-    """Subjects of what is stored in the work stream."""
+    """Subjects of what is stored in the work stream, but for the schedule that goes on."""
     info = await _api(stores, f"STREAM.INFO.{stores.names.work_stream}", {"subjects_filter": ">"})
-    return sorted(info["state"].get("subjects") or ())
+    chime = encode_key(CHIME)
+    return sorted(subject for subject in info["state"].get("subjects") or () if chime not in subject.split("."))
 
 
 async def records(stores: Stores) -> dict[str, Revision]:
     """Every record that is stored."""
     names = stores.names
     found = {}
-    async for msg, seq, at in _messages(stores, names.runs_stream, "last_per_subject"):
+    async for msg, seq, at in _messages(stores, names.runs_stream, "last_per_subject", names.runs_prefix + "*"):
         if not _is_mark(msg):
             key = decode_key(msg.subject[len(names.runs_prefix) :])
             found[key] = revision_of(decode(msg.data), key=key, seq=seq, before=-1, stored=at)
@@ -100,8 +110,13 @@ async def sessions(stores: Stores) -> list[SessionSeen]:
     return found
 
 
-async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Revision]) -> tuple[list[Revision], int]:
-    """Every revision: those ``seen`` as events, those that only the history has, those stored ``now``; and how many none has."""
+async def revisions(
+    stores: Stores, seen: dict[int, Revision], limits: dict[int, LimitSeen], now: dict[str, Revision]
+) -> tuple[list[Revision], int]:
+    """Every revision: those ``seen`` as events, those that only the history has, those stored ``now``; and how many none has.
+
+    Adds to ``limits`` what only the history has.
+    """
     names = stores.names
     info = await _api(stores, f"STREAM.INFO.{names.runs_stream}", {})
     last = int(info["state"]["last_seq"])
@@ -113,10 +128,14 @@ async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Re
     async for msg, _, _ in _messages(stores, HISTORY, "all"):
         headers = msg.headers or {}
         seq = int(headers["Nats-Stream-Source"].split(" ")[1])
+        token = msg.subject[len(names.runs_prefix) :]
+        if token.startswith(LIMIT):
+            limits[seq] = limit_of(msg.data, name=token[len(LIMIT) :], seq=seq, gone=_is_mark(msg))
+            continue
         if seq in seen:
             continue
         before = -1 if _is_mark(msg) else int(headers.get("Nats-Expected-Last-Subject-Sequence", "-1"))
-        key = decode_key(msg.subject[len(names.runs_prefix) :])
+        key = decode_key(token)
         seen[seq] = revision_of(
             None if _is_mark(msg) else decode(msg.data),
             key=key,
@@ -127,7 +146,7 @@ async def revisions(stores: Stores, seen: dict[int, Revision], now: dict[str, Re
     for record in now.values():
         seen.setdefault(record.seq, record)
     # What expires while this reads is stored after `last`: it may be among the seen, and makes up for no other.
-    return [seen[seq] for seq in sorted(seen)], last - sum(seq <= last for seq in seen)
+    return [seen[seq] for seq in sorted(seen)], last - sum(seq <= last for seq in (*seen, *limits))
 
 
 async def _messages(

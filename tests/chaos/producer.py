@@ -43,6 +43,8 @@ from tests.chaos.bodies import (
     nap,
     noop,
     parent,
+    shared,
+    solo,
     stubborn,
     thread,
     tick,
@@ -104,6 +106,8 @@ class Producer:
             (8, hooked.call),
             (5, stubborn.call),
             (6, again.call),
+            (12, solo.call),
+            (16, partial(shared.call, chance.choice("ab"), seconds / 10)),
         ]
         return chance.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]()
 

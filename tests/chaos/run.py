@@ -29,10 +29,21 @@ from tests.chaos.nemesis import Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
-from tests.history.evidence import AskLine, BodyLine, Clocks, Counts, Evidence, Fault, Revision
+from tests.history.evidence import (
+    AskLine,
+    BodyLine,
+    Clocks,
+    CommandLine,
+    Counts,
+    Evidence,
+    Fault,
+    LimitSeen,
+    Revision,
+)
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05
+_ASKING = {"producer", "stranger"}
 _UNAVAILABLE = 3
 """Exit code of a command that found no server."""
 _CLOSING_SECONDS = 40.0
@@ -53,6 +64,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     workers: int = 3
     supervisors: int = 2
     producers: int = 2
+    strangers: int = 2
     rate: float = 60.0
     keys: int = 20_000
     quiet_seconds: float = 60.0
@@ -94,7 +106,7 @@ class Chaos:
         self._wait(lambda: self._recorder.said("recording"), "the recorder listens")
         for child in self._children:
             child.start()
-        self._wait(lambda: all(c.said(".ready") for c in self._children if c.role != "producer"), "all are ready")
+        self._wait(lambda: all(c.said(".ready") for c in self._children if c.role not in _ASKING), "all are ready")
         nemesis = Nemesis(self._settings.seed, self._servers, self._children, app.namespace, self._scrape)
         self.faults = nemesis.faults
         until = steady() + self._settings.seconds
@@ -106,10 +118,10 @@ class Chaos:
         return self._peace()
 
     def _peace(self) -> Evidence:
-        for producer in (c for c in self._children if c.role == "producer"):
+        for producer in (c for c in self._children if c.role in _ASKING):
             producer.term(20.0)
         for child in self._children:
-            if child.role != "producer":
+            if child.role not in _ASKING:
                 child.start()
         self._servers.wait_healthy()
         return run_loop(self._collect())
@@ -141,7 +153,8 @@ class Chaos:
             records = await collect.records(stores)
             self._recorder.term(5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
-            revisions, missing = await collect.revisions(stores, events, records)
+            limits = {seen.seq: seen for path in self._logs.glob("limits-*") for seen in read(path, LimitSeen)}
+            revisions, missing = await collect.revisions(stores, events, limits, records)
             return Evidence(
                 bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
@@ -158,6 +171,8 @@ class Chaos:
                 rest_seconds=rested,
                 clocks=Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0),
                 asks_whole=True,
+                commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
+                limits=list(limits.values()),
             )
         finally:
             await stores.close()
@@ -175,6 +190,9 @@ class Chaos:
             name, rate = f"producer{number}", str(asked.rate / asked.producers)
             arguments = ("-m", "tests.chaos.producer", str(asked.seed + number), rate, str(asked.keys))
             yield self._child(name, self._place(name)[0], *arguments)
+        for number in range(asked.strangers):
+            name, rate = f"stranger{number}", str(asked.rate / 10)
+            yield self._child(name, self._place(name)[0], "-m", "tests.chaos.stranger", str(asked.seed + number), rate)
 
     def _service(self, name: str, command: str, *options: str) -> Child:
         space, address = self._place(name)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.history.check_answers import Placed, placed
-from tests.history.evidence import AskLine, Revision, Violation, answered
+from tests.history.evidence import CHIME, AskLine, Revision, Violation, answered
 from tests.history.known import Known
 from tests.history.past import Past
 
@@ -37,8 +37,8 @@ def check_causes(known: Known) -> Iterator[Violation]:
         asks[ask.key].append(ask)
     owed = {key for revision in known.evidence.revisions for key in revision.outbox_keys}
     for key, past in known.pasts.items():
-        if key in owed or (key not in asks and known.evidence.missing):
-            continue  # spawned and hooked runs are judged by their origin
+        if key == CHIME or key in owed or (key not in asks and known.evidence.missing):
+            continue  # what starts by itself; spawned and hooked runs are judged by their origin
         when = placed(known, key, asks[key])
         for kinds, effects in _effects(past).items():
             pool = [ask for ask in asks[key] if ask.ask in kinds and ask.told in _TOLD[ask.ask]]

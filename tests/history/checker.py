@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tests.history.check_added import check_added
 from tests.history.check_answers import check_answers
 from tests.history.check_bodies import check_bodies
 from tests.history.check_causes import check_causes
 from tests.history.check_effects import check_effects
 from tests.history.check_records import check_records
-from tests.history.evidence import AskLine, Evidence, Violation, answered
+from tests.history.evidence import CHIME, AskLine, Evidence, Violation, answered
 from tests.history.known import Known
 from tests.history.past import LIVE, OVER
 
@@ -27,6 +28,7 @@ def check(evidence: Evidence) -> list[Violation]:
         *check_effects(known),
         *check_answers(known),
         *check_causes(known),
+        *check_added(known),
         *_check_asks(known),
         *_check_end(known),
         *_check_counts(known),
@@ -111,6 +113,8 @@ def _result(known: Known, ask: AskLine) -> Iterator[Violation]:
 def _check_end(known: Known) -> Iterator[Violation]:
     evidence = known.evidence
     for key, record in evidence.records.items():
+        if key == CHIME:
+            continue  # it goes on
         if record.phase not in OVER:
             yield Violation("every run ends", key, f"{record.run_id} is still {record.phase}, attempt {record.attempt}")
         elif record.previous or record.outbox or record.seen:

@@ -13,11 +13,14 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tenure.core.permits import decode_entry
 from tenure.core.records import Record
 from tenure.core.schedule import is_perpetual
 
 HOOKED = "hooked"
 """The actor that has a hook for each way in which its runs can end."""
+CHIME, CHIME_SECONDS = "chime", 2.0
+"""The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
 
 
 class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,6 +40,23 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     how: str = ""
     spawned: tuple[str, ...] = ()
     rescheduled: bool = False
+    limit: str = ""
+    allowed: int = 0
+    """Of a body under a limit: which one, and how many may run under it at once."""
+
+
+class CommandLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a program without Tenure has published to the inbox, however often; ``acked``: the server has it.
+
+    ``run_id``: the one that it stands for, by its message id. A cancel has none.
+    """
+
+    wall: float
+    verb: Literal["submit", "replace", "cancel"]
+    key: str
+    id: str
+    acked: bool
+    run_id: str = ""
 
 
 class AskLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +129,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     overlap: str = ""
     every: bool = False
     due: float = 0.0
+    tick: float = 0.0
     attempt: int = 0
     stopped: bool = False
     holder: HolderSeen | None = None
@@ -117,6 +138,15 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outbox: tuple[str, ...] = ()
     outbox_keys: tuple[str, ...] = ()
     seen: int = 0
+
+
+class LimitSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One write of a limit's entry: how many places it gives, and to how many."""
+
+    seq: int
+    name: str
+    n: int = 0
+    places: int = 0
 
 
 class SessionSeen(Struct, frozen=True, kw_only=True):
@@ -196,6 +226,8 @@ class Evidence(Struct, kw_only=True):
     rest_seconds: float = 0.0
     clocks: Clocks = Clocks()
     asks_whole: bool = False
+    commands: list[CommandLine] = field(default_factory=list)
+    limits: list[LimitSeen] = field(default_factory=list)
 
     def by_key(self) -> dict[str, list[Revision]]:
         """The revisions of each key, in order."""
@@ -223,6 +255,14 @@ class Violation(Struct, frozen=True, order=True):
     what: str
 
 
+def limit_of(data: bytes, *, name: str, seq: int, gone: bool) -> LimitSeen:
+    """The part of a limit's entry that the checker looks at."""
+    if gone:
+        return LimitSeen(seq=seq, name=name)
+    entry = decode_entry(data)
+    return LimitSeen(seq=seq, name=name, n=entry.n, places=len(entry.permits))
+
+
 def revision_of(
     record: Record | None, *, key: str, seq: int, before: int, stored: float = 0.0, expired: bool = False
 ) -> Revision:
@@ -242,6 +282,7 @@ def revision_of(
         overlap=policy.overlap,
         every=is_perpetual(policy),
         due=record.due,
+        tick=record.tick,
         attempt=record.attempt,
         stopped=record.stop is not None,
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,

@@ -28,7 +28,18 @@ from tenure.worker import Worker
 from tests.chaos import collect, producer
 from tests.chaos.bodies import app
 from tests.chaos.journal import Journal
-from tests.history.evidence import AskLine, BodyLine, Clocks, Counts, Death, Evidence, Revision, revision_of
+from tests.history.evidence import (
+    AskLine,
+    BodyLine,
+    Clocks,
+    Counts,
+    Death,
+    Evidence,
+    LimitSeen,
+    Revision,
+    limit_of,
+    revision_of,
+)
 from tests.sim.faults import FaultyLink, Mixture, mixture_of
 from tests.sim.loop import Process, SimLoop, process_here, process_of
 from tests.sim.machine import EPOCH, SimClock
@@ -91,6 +102,7 @@ class World:
         self._asks: list[AskLine] = []
         self._revisions: list[Revision] = []
         self._deaths: list[Death] = []
+        self._limits: list[LimitSeen] = []
         gap = self._draw(0.2) if self.mixture.schedule_races else lambda: 0.0
         self.server = MemoryServer(
             "sim", clock=self._clock(0.0), link=self._link, schedule_late=self._draw(0.25), schedule_gap=gap
@@ -111,6 +123,10 @@ class World:
             before = stream.last_of(subject)
             message = append(subject, *args, **options)
             gone = "KV-Operation" in message.fields or "Nats-Marker-Reason" in message.fields
+            if subject[skip:].startswith(collect.LIMIT):
+                name = subject[skip + len(collect.LIMIT) :]
+                self._limits.append(limit_of(message.data, name=name, seq=message.seq, gone=gone))
+                return message
             revision = revision_of(
                 None if gone else decode(message.data),
                 key=decode_key(subject[skip:]),
@@ -272,6 +288,7 @@ class World:
             rest_seconds=rested,
             clocks=Clocks(observers=0.0, processes=_CLOCKS),
             asks_whole=True,
+            limits=self._limits,
         )
         if left:
             self.failures.append(f"not at rest after {rested:.0f} s: {left}")

@@ -1,0 +1,115 @@
+"""A process without Tenure: publishes commands to the inbox with plain nats-py, again if it gets no answer, some twice.
+
+Goes on through every outage until SIGTERM. Run as ``python -m tests.chaos.stranger SEED RATE``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import nats
+import nats.errors
+from msgspec.structs import replace
+from nats.aio.client import Client
+
+from tenure.core.marks import Place, command_id
+from tests.chaos.journal import Journal
+from tests.history.evidence import AskLine, CommandLine
+
+_TRIES = 8
+_POSTS = 10
+Verb = Literal["submit", "replace", "cancel"]
+
+
+class Stranger:
+    """Publishes commands. Those of one key are not of a client's too, so that what they do can be told apart."""
+
+    def __init__(self, client: Client, namespace: str, folder: Path, chance: random.Random) -> None:
+        self._js = client.jetstream(timeout=1.0)
+        self._root = f"tenure.{namespace}"
+        self._commands = Journal(folder, "commands")
+        self._asks = Journal(folder, "asks")
+        self._chance = chance
+        self._number = 0
+
+    async def ask(self) -> None:
+        """One thing, chosen by chance."""
+        dice = self._chance.random()
+        seconds = round(0.5 * self._chance.random() ** 2, 3)
+        if dice < 0.6:
+            await self._publish("submit", f"mail-{self._next()}", seconds)
+        elif dice < 0.85:
+            await self._publish("replace", f"post-{os.getpid()}-{self._chance.randrange(_POSTS)}", seconds)
+        else:  # a cancel that comes again must not hit the run after the one that it has hit
+            key = f"stop-{self._next()}"
+            await self._publish("submit", key, 1.0)
+            await self._publish("cancel", key)
+            await asyncio.sleep(0.5)  # paused: until it is cancelled, as a rule
+            await self._publish("submit", key, 1.0)
+
+    def _next(self) -> str:
+        self._number += 1
+        return f"{os.getpid()}-{self._number}"
+
+    async def _publish(self, verb: Verb, key: str, seconds: float | None = None) -> None:
+        subject = f"{self._root}.{verb}" + ("" if verb == "cancel" else ".mail")
+        body = b"" if seconds is None else json.dumps({"seconds": seconds}).encode()
+        number = self._next()
+        run_id = "" if verb == "cancel" else command_id(subject, key, number, Place(0, 0))
+        line = CommandLine(wall=time.time(), verb=verb, key=key, id=number, acked=False, run_id=run_id)
+        self._asks.write(AskLine(asked=time.time(), wall=0.0, ask=verb, key=key, told="", id=f"inbox {number}"))
+        self._commands.write(line)  # whoever is killed before its answer may have been heard
+        headers = {"Tenure-Key": key, "Nats-Msg-Id": number}
+        for _ in range(_TRIES):
+            try:
+                await self._js.publish(subject, body, headers=headers)
+            except (nats.errors.Error, nats.errors.TimeoutError, TimeoutError):
+                await asyncio.sleep(0.2)  # paused: before it is published again
+                continue
+            self._commands.write(replace(line, acked=True))
+            break
+        if self._chance.random() < 0.3:
+            await asyncio.sleep(self._chance.uniform(0.0, 3.0))  # paused: some copies come after the server's window
+            try:
+                await self._js.publish(subject, body, headers=headers)
+            except (nats.errors.Error, nats.errors.TimeoutError, TimeoutError):
+                return
+
+
+async def _main(seed: int, rate: float) -> None:
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    chance = random.Random(f"{seed}.{os.environ['CHAOS_LIFE']}")
+
+    async def silent(_error: Exception) -> None:
+        """Outages are what this is about."""
+
+    client = await nats.connect(
+        os.environ["TENURE_NATS_URL"].split(","),
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.2,
+        allow_reconnect=True,
+        error_cb=silent,
+    )
+    stranger = Stranger(client, os.environ.get("CHAOS_NAMESPACE", "chaos"), Path(os.environ["CHAOS_FOLDER"]), chance)
+    running: set[asyncio.Task[Any]] = set()
+    while not stopping.is_set():
+        task = asyncio.create_task(stranger.ask())
+        running.add(task)
+        task.add_done_callback(running.discard)
+        await asyncio.sleep(1.0 / rate)  # paused: the rate
+    if running:
+        await asyncio.wait(running, timeout=8.0)
+    await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(int(sys.argv[1]), float(sys.argv[2])))

@@ -1,0 +1,104 @@
+"""What limits, schedules and the inbox promise: never too many bodies, each tick once, each command once."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.history.evidence import CHIME, CHIME_SECONDS, CommandLine, Violation
+from tests.history.known import Body, Known
+
+
+def check_added(known: Known) -> Iterator[Violation]:
+    """Everything that can be seen of them."""
+    yield from _limits_hold(known)
+    yield from _ticks_come_once(known)
+    yield from _commands_are_applied_once(known)
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def _limits_hold(known: Known) -> Iterator[Violation]:
+    for seen in known.evidence.limits:
+        if seen.places > seen.n:
+            yield Violation("limits hold", seen.name, f"{seen.places} places of {seen.n} at revision {seen.seq}")
+    by_limit: dict[str, list[Body]] = defaultdict(list)
+    for body in known.bodies:
+        if body.start.limit:
+            by_limit[body.start.limit].append(body)
+    for limit, bodies in by_limit.items():
+        running: list[tuple[float, Body]] = []
+        for body in sorted(bodies, key=lambda one: one.start.at):
+            running = [one for one in running if one[0] > body.start.at]
+            running.append((min(body.until, _void_from(known, body)), body))
+            if running[-1][0] > body.start.at and len(running) > body.start.allowed:
+                others = ", ".join(f"{one.start.run_id}.{one.start.attempt}" for _, one in running)
+                yield Violation(
+                    "limits hold",
+                    body.start.key,
+                    f"{len(running)} bodies under {limit}, which allows {body.start.allowed}: {others}",
+                )
+
+
+def _void_from(known: Known, body: Body) -> float:
+    """When others took the attempt out of the record, or closed its session: from then on it runs beside the limit.
+
+    On the machine's clock. Where revisions were seen by nobody it may have been at any time.
+    """
+    start = body.start
+    void = known.closed_at.get(start.session, math.inf)
+    past = known.pasts.get(start.key)
+    number = None if past is None else past.numbers.get(start.fence)
+    if past is None or number is None or not known.whole(start.key):
+        return start.at
+    held = (start.session, start.run_id, start.attempt)
+    for state in past.states[number + 1 :]:
+        holders = () if state is None else (state.holder, *state.previous)
+        if state is None or not any(
+            holder is not None and (holder.session, holder.run_id, holder.attempt) == held for holder in holders
+        ):
+            void = min(void, state.stored if state is not None else 0.0)
+            break
+    return void - known.evidence.clocks.observers - (start.wall - start.at)
+
+
+# -- schedules -------------------------------------------------------------------------------------------------------
+
+
+def _ticks_come_once(known: Known) -> Iterator[Violation]:
+    past = known.pasts.get(CHIME)
+    for number, before, after in past.steps() if past is not None else ():
+        if before is None or after.gone or past is None or past.births[after.run_id] != number or not before.tick:
+            continue
+        if after.tick != before.tick + CHIME_SECONDS:
+            yield Violation(
+                "each tick once",
+                CHIME,
+                f"generation {before.generation} was for {before.tick:.3f}, {after.generation} is for {after.tick:.3f}",
+            )
+
+
+# -- the inbox -------------------------------------------------------------------------------------------------------
+
+
+def _commands_are_applied_once(known: Known) -> Iterator[Violation]:
+    by_key: dict[str, list[CommandLine]] = defaultdict(list)
+    for command in known.evidence.commands:
+        by_key[command.key].append(command)
+    for key, commands in by_key.items():
+        runs = known.run_ids.get(key, [])
+        wanted = {command.run_id for command in commands if command.run_id}
+        for run_id in runs:
+            if run_id not in wanted:
+                yield Violation("commands once", key, f"{run_id} is of no command")
+        whole = known.whole(key)
+        for command in commands:
+            first = command.verb == "submit" and command.run_id == commands[0].run_id and len(wanted) == 1
+            if command.acked and whole and (command.verb == "replace" or first) and command.run_id not in runs:
+                yield Violation("commands once", key, f"{command.verb} {command.id} was acknowledged and not applied")
+        stopped = sum(run_id in known.stopped_at for run_id in runs)
+        cancels = len({command.id for command in commands if command.verb == "cancel"})
+        if stopped > cancels:
+            yield Violation("commands once", key, f"{stopped} runs were cancelled by {cancels} cancels")
