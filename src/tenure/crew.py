@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from tenure.core.permits import Answer, Asked, Give, Take
 from tenure.nats.patience import Patience
 
-_SOON_SECONDS = 0.2
+_SOON_SECONDS = 1.0
 """A run waits in its worker's slot for a place that this process gives back so soon, instead of parking."""
-_LONGEST_WAIT_SECONDS = 0.5
-_FIRST_WAIT_SECONDS = 0.02
-"""How long it waits at most; the second while it is not known how long bodies under that limit take."""
+_LONGEST_WAIT_SECONDS = 2.0
+_FIRST_WAIT_SECONDS = 0.3
+_JUDGED_SECONDS = 0.2
+"""How long it waits at most; the second while it is not known how fast places come back: after the third, from the first one."""
 _FORGET_SECONDS = 1.0
 _FADE = 0.8
 _BURST_SECONDS = 0.002
@@ -128,9 +129,10 @@ def _give(take: Take) -> Give:
 class Pace:
     """How fast places under a limit are given back here, lately."""
 
-    __slots__ = ("_burst_at", "_number", "_seconds")
+    __slots__ = ("_burst_at", "_first_at", "_number", "_seconds")
 
     def __init__(self) -> None:
+        self._first_at = 0.0
         self._burst_at = 0.0
         self._seconds = 0.0
         self._number = 0.0
@@ -144,6 +146,7 @@ class Pace:
         self._burst_at = now
         if since > _FORGET_SECONDS:
             self._seconds = self._number = 0.0
+            self._first_at = now
         else:
             self._seconds = _FADE * self._seconds + since
             self._number = _FADE * self._number + 1
@@ -151,7 +154,8 @@ class Pace:
     @property
     def _interval(self) -> float | None:
         """Seconds from one to the next; None: not known."""
-        return self._seconds / self._number if self._seconds else None
+        known = self._burst_at - self._first_at >= _JUDGED_SECONDS
+        return self._seconds / self._number if known else None
 
     def soon(self, number: int) -> bool:
         """Whether so many places are given back within milliseconds."""

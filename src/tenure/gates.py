@@ -247,10 +247,9 @@ class Gates:
         remembered = gate.found
         found = remembered or await self._limits.read(name, patience)
         while True:
-            void = len(gate.void)
-            asked: list[Asked] = [*gate.void[:void], *(request.asked for request in batch)]
+            void = gate.void[:]
             decided, parked = await self._decide(
-                name, asked, batch, found, may_wait=may_wait, published=published, patience=patience
+                name, batch, found, void, may_wait=may_wait, published=published, patience=patience
             )
             handed |= parked
             if decided.write:
@@ -262,8 +261,8 @@ class Gates:
                 break
             found = await self._limits.read(name, patience)  # refused; or no CAS has told whether it has changed
         gate.found = found if found.entry is not None else None
-        del gate.void[:void]
-        answers = decided.answers[void:]
+        del gate.void[: len(void)]
+        answers = decided.answers[len(void) :]
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(request.asked, Take):
                 if answer in {Answer.GRANTED, Answer.FROM_PARKED, Answer.NEXT}:
@@ -277,7 +276,11 @@ class Gates:
         inside = [one for one, answer in zip(batch, answers, strict=True) if answer is not Answer.PARKED and one.stored]
         if handed or inside:
             await _all(
-                *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
+                *(
+                    self._parking.wake(one, patience, ahead=True)
+                    for run_id, one in handed.items()
+                    if run_id in reserved
+                ),
                 *(self._parking.drop(one.stored, patience) for one in inside),
             )
         for request in batch:
@@ -287,15 +290,16 @@ class Gates:
     async def _decide(
         self,
         name: str,
-        asked: list[Asked],
         batch: list[Request],
         found: FoundEntry,
+        void: list[Give],
         *,
         may_wait: bool,
         published: set[str],
         patience: Patience,
     ) -> tuple[Decided, dict[str, Parked]]:
         """Read, then search [36], then decide; whoever finds no room stores its message before that is written."""
+        asked: list[Asked] = [*void, *(request.asked for request in batch)]
         room = room_to_hand_over(found.entry, asked, may_wait=may_wait)
         oldest: list[Parked] = []
         if room and found.entry is not None:
@@ -304,9 +308,10 @@ class Gates:
         parked = [(one.key, one.run_id) for one in oldest]
         now = self._clock.now()
         decided = decide(found.entry, asked, parked, published, now, may_wait=may_wait)
-        answers = decided.answers[len(asked) - len(batch) :]
         late = [
-            request for request, answer in zip(batch, answers, strict=True) if answer is Answer.PARK and request.park
+            request
+            for request, answer in zip(batch, decided.answers[len(void) :], strict=True)
+            if answer is Answer.PARK and request.park
         ]
         if late:
             await _all(*(request.store() for request in late))

@@ -92,6 +92,36 @@ async def test_runs_get_their_places_in_the_order_in_which_they_parked(
     assert seen.order == ["first", "k0", "k1", "k2", "k3", "k4"]
 
 
+async def test_who_is_handed_a_place_does_not_wait_behind_the_backlog_of_its_queue(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """N = 1, two slots, 200 tasks of 20 ms queued: the place is used when a few of them have run, not when all have."""
+    gate = asyncio.Event()
+    done: list[str] = []
+
+    @app.actor(limits=[Limit(1)], priority="low")
+    async def capped(ctx: Context) -> None:
+        if ctx.key == "first":
+            await gate.wait()
+        done.append(ctx.key)
+
+    @app.actor
+    async def nap() -> None:
+        await asyncio.sleep(0.02)  # body: takes its time
+        done.append("")
+
+    async with workers.run(app, concurrency=2) as running:
+        claims = running.worker.metrics.claims
+        await client.submit(capped.call(), key="first")
+        await wait_until(lambda: claims["capped", "won"] == 1, description="the first one runs")
+        second = await client.submit(capped.call(), key="second")
+        await parked(claims, 1)
+        await client.submit_many([(nap.call(), None)] * 200)
+        gate.set()
+        await second.result(20)
+    assert len(done[: done.index("second")]) < 40
+
+
 async def test_a_limit_per_argument_counts_each_value_by_itself(app: App, client: Client, workers: Workers) -> None:
     """Values that only JSON, a digest or a subject could mix up are told apart; equal ones are one."""
     seen = Seen()

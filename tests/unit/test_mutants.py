@@ -10,10 +10,11 @@ import pytest
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
 from tests.mutants.guard import Guard
+from tests.mutants.limits import LIMITS
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
-GUARDS = (*DECISIONS, *DEEDS, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *LIMITS, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tenure.cli import bench_more as more
 from tenure.cli import bench_work as work
 from tenure.cli.bench_report import Report
 from tenure.cli.bench_stage import Account, Stage
@@ -59,7 +60,7 @@ class _Bench:
         self._plan = work.QUICK if quick else work.FULL
         self._series: work.Series = {}
         self._account = Account()
-        self._bar = progress.add_task("starting", total=self._plan.repeats * 5 + 1 + 1 + 5)
+        self._bar = progress.add_task("starting", total=self._plan.repeats * 6 + 2 + 1 + 1 + 5)
 
     def _step(self, text: str, done: float = 1.0) -> None:
         self._progress.update(self._bar, description=text, advance=done, refresh=True)
@@ -67,7 +68,7 @@ class _Bench:
     async def run(self) -> Report:
         started = time.perf_counter()
         repeats = [await self._repeat(number) for number in range(self._plan.repeats)]
-        repeats[-1] |= await self._long_runs() | await self._long_life()
+        repeats[-1] |= await self._supervisors() | await self._long_runs() | await self._long_life()
         conn = await Connection.open(self._server.url, Config(), name="tenure-bench")
         version = conn.raw.connected_server_version
         await conn.close()
@@ -89,13 +90,30 @@ class _Bench:
             self._step(f"{turn}: submit")
             figures |= await work.submits(stage, plan, self._series)
             self._step(f"{turn}: drain")
-            figures |= await work.drain(stage, figures)
+            plain = await work.drain(stage, figures)
+            figures |= plain
             self._step(f"{turn}: submit to result")
             figures |= await work.latency(stage, plan, self._series)
             self._step(f"{turn}: delayed starts")
             figures |= await work.lateness(stage, plan, self._series)
             self._step(f"{turn}: counting")
             await stage.settle(self._account)
+        async with self._stage(f"limit{number}", 2 * plan.submits).open() as stage:
+            self._step(f"{turn}: a limit")
+            figures |= await more.limited(stage, plan, plain)
+            await stage.settle(self._account)
+        return figures
+
+    async def _supervisors(self) -> work.Figures:
+        async with self._stage("inbox", 100).open() as stage:
+            self._step("inbox", 0)
+            figures = await more.inbox(stage, self._plan)
+            stage.start_worker()
+            await stage.settle(self._account)
+        async with self._stage("scheduled", 100).open() as stage:
+            self._step(f"{self._plan.scheduled:,} scheduled keys")
+            figures |= await more.scheduled(stage, self._plan)
+        self._step("counting")
         return figures
 
     async def _long_runs(self) -> work.Figures:

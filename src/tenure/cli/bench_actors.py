@@ -1,7 +1,8 @@
 """The app that ``tenure bench`` measures, and its worker as a process of its own.
 
 ``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it
-also does when the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``.
+also does when the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``. With a
+concurrency of 0 it is a supervisor.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from tenure.actors import Actor
 from tenure.app import App
 from tenure.cli.bench_probe import Stamps
 from tenure.loops import run_loop, settle_collector
+from tenure.settings import Limit
 
 STAMPS, COUNTS = "stamps", "counts.json"
+LIMIT = 10
 
 
 class BenchApp(NamedTuple):
@@ -29,6 +32,7 @@ class BenchApp(NamedTuple):
     noop: Actor[..., ..., Any, Any]
     stamp: Actor[..., ..., Any, Any]
     hold: Actor[..., ..., Any, Any]
+    capped: Actor[..., ..., Any, Any]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -60,12 +64,19 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
             stamps.note(number)
         await asyncio.sleep(max(0.0, until - time.time()))
 
-    return BenchApp(app, noop, stamp, hold)
+    @app.actor(limits=[Limit(LIMIT)])
+    async def capped(number: int) -> None:
+        """Say when the body started; so many at once."""
+        if stamps is not None:
+            stamps.note(number)
+
+    return BenchApp(app, noop, stamp, hold, capped)
 
 
 async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:
     stamps = Stamps(folder / STAMPS)
-    async with make_app(namespace, stamps).app.worker(url, concurrency=concurrency) as worker:
+    app = make_app(namespace, stamps).app
+    async with app.worker(url, concurrency=concurrency) if concurrency else app.supervisor(url) as worker:
         loop = asyncio.get_running_loop()
 
         def ended() -> None:

@@ -99,6 +99,7 @@ class Stage:
         self._folder = folder
         self._client: Client | None = None
         self._worker: WorkerProcess | None = None
+        self._others: list[WorkerProcess] = []
 
     @property
     def client(self) -> Client:
@@ -120,6 +121,12 @@ class Stage:
         """Start the worker's process; returns before it is ready."""
         self._worker = WorkerProcess(self._url, self.bench.app.namespace, self._folder, concurrency)
         return self._worker
+
+    def start_supervisor(self) -> WorkerProcess:
+        """Start a supervisor's process; returns before it is ready. It is not the stage's worker."""
+        supervisor = WorkerProcess(self._url, self.bench.app.namespace, self._folder, 0)
+        self._others.append(supervisor)
+        return supervisor
 
     async def warm_up(self, number: int = 20) -> None:
         """Return once the worker has run a few tasks."""
@@ -207,6 +214,6 @@ class Stage:
                 yield self
                 await self._delete()
             finally:
-                if self._worker is not None:
-                    self._worker.kill()
+                for process in [*self._others, *([self._worker] if self._worker is not None else [])]:
+                    process.kill()
                 self.stamps.close()

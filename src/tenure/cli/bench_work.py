@@ -46,6 +46,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     long_runs: int = 1_000
     long_seconds: float = 30.0
     memory_tasks: int = 200_000
+    commands: int = 15_000
+    scheduled: int = 100_000
+    settle_seconds: float = 20.0
+    scheduled_seconds: float = 30.0
 
 
 QUICK = Plan(
@@ -60,6 +64,10 @@ QUICK = Plan(
     long_runs=50,
     long_seconds=1.0,
     memory_tasks=2_000,
+    commands=500,
+    scheduled=500,
+    settle_seconds=2.0,
+    scheduled_seconds=1.0,
 )
 FULL = Plan()
 

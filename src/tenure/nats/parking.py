@@ -23,7 +23,7 @@ from tenure.nats.asking import ask
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.work import Work
+from tenure.nats.work import AHEAD, Work
 
 _LANE = "Tenure-Lane"
 _GONE = (10043, 10057)
@@ -109,19 +109,21 @@ class Parking:
         await self._put(self._wakeup(parked), parked.payload, None, patience)
         await self.drop(parked.seq, patience)
 
-    async def wake(self, parked: Parked, patience: Patience) -> None:
+    async def wake(self, parked: Parked, patience: Patience, *, ahead: bool = False) -> None:
         """Store the wake-up of a run whose turn has come, and remove this message of it. Raises Unavailable.
+
+        ``ahead``: a place is reserved for it, so it need not wait for what is before it in its queue.
 
         At the same time: whichever a crash leaves undone, the place is reserved, and a supervisor looks after that.
         """
         await asyncio.gather(
-            self._put(self._wakeup(parked), parked.payload, None, patience),
+            self._put(self._wakeup(parked, ahead=ahead), parked.payload, None, patience),
             self.drop(parked.seq, patience),  # by sequence: should it park anew meanwhile, that is another
         )
 
-    def _wakeup(self, parked: Parked) -> str:
+    def _wakeup(self, parked: Parked, *, ahead: bool = False) -> str:
         queue, _, priority = parked.lane.partition(".")
-        return self._names.work(queue, priority, parked.key, parked.run_id)
+        return self._names.work(queue, AHEAD if ahead else priority, parked.key, parked.run_id)
 
     async def drop(self, seq: int, patience: Patience) -> None:
         """Remove this very message, if it is still there. Raises Unavailable."""

@@ -31,6 +31,10 @@ _DIFFERS = 10148
 """Error code of the server: the consumer exists, with other settings."""
 
 
+AHEAD = "high"
+"""The lane in which a run is woken for whom a place under a limit is reserved: behind a backlog the place would lie idle."""
+
+
 class _Head(msgspec.Struct):
     """First line of a wake-up's payload: incarnation of the bucket, generation, revision of the record that follows.
 
@@ -197,7 +201,13 @@ class Work:
     async def is_awake(self, record: Record, patience: Patience | None = None) -> bool:
         """Whether a wake-up of the record's run is stored. Raises as ``is_stored``."""
         task = record.task
-        return await self._has(self._names.work(task.queue, task.priority, record.key, record.run_id), patience)
+        priorities = [task.priority]
+        if task.policy.limits and task.priority != AHEAD:
+            priorities.append(AHEAD)
+        for priority in priorities:
+            if await self._has(self._names.work(task.queue, priority, record.key, record.run_id), patience):
+                return True
+        return False
 
     async def stored(self, patience: Patience) -> Stored:
         """Every run that has a wake-up or a timer, or is parked, by the subjects of the stream alone. Raises Unavailable."""

@@ -1,0 +1,88 @@
+"""More measurements of ``tenure bench``: limits, the inbox, and what a supervisor costs that has nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tenure.actors import Call
+from tenure.cli.bench_probe import cpu_seconds
+from tenure.cli.bench_stage import Stage
+from tenure.cli.bench_work import Figures, Plan, in_flight
+from tenure.core.errors import TenureError
+from tenure.nats.connection import ApiError
+
+_LONGEST_SECONDS = 300.0
+_BATCH = 10_000
+_AHEAD = timedelta(days=1)
+
+
+async def limited(stage: Stage, plan: Plan, plain: Figures) -> Figures:
+    """No-op tasks under ``Limit(10)``, all queued, by one worker: as ``drain``, and its share of that."""
+    number = plan.submits
+    numbers = stage.numbers(number)
+    await _submit(stage, [(stage.bench.capped.call(task), None) for task in numbers])
+    stage.start_worker()
+    await stage.until(lambda: bool(stage.stamps.read()), 30.0, "the first limited task to start", every=0.001)
+    await stage.until(lambda: len(stage.stamps.read()) >= number, _LONGEST_SECONDS, "every limited task to start")
+    await stage.until_idle(every=0.002)
+    rate = number / (time.time() - stage.stamps.read()[0][0])
+    return {"limited_per_s": rate, "limited_share": rate / plain["drain_per_s"]}
+
+
+async def inbox(stage: Stage, plan: Plan) -> Figures:
+    """Commands that lie in the inbox, applied by one supervisor: from the first one to the last one's ack."""
+    conn, names = stage.client.stores.conn, stage.client.stores.names
+    subject = f"{names.root}.submit.{stage.bench.noop.name}"
+    number = len(stage.numbers(plan.commands))
+
+    async def publish(index: int) -> None:
+        ack = await conn.put(subject, b"{}", {"Nats-Msg-Id": str(index)})
+        if ack.error is not None:
+            raise TenureError(ack.error.description)
+
+    async def left() -> int:
+        info = await conn.api(f"STREAM.INFO.{names.inbox_stream}", {})
+        if isinstance(info, ApiError):
+            raise TenureError(info.description)
+        return int(info["state"]["messages"])
+
+    await in_flight(number, publish)
+    supervisor = stage.start_supervisor()
+    first, begun = number, time.perf_counter()
+    before = cpu_seconds(supervisor.pid)
+    while (now := await left()) > 0:
+        if first == number:
+            first, begun, before = now, time.perf_counter(), cpu_seconds(supervisor.pid)
+        supervisor.check()
+        if time.perf_counter() - begun > _LONGEST_SECONDS:
+            raise TenureError("the supervisor does not get through its inbox")
+        await asyncio.sleep(0.01)
+    took = time.perf_counter() - begun
+    cpu = cpu_seconds(supervisor.pid) - before
+    await supervisor.stop()
+    return {"inbox_per_s": first / took, "cpu_inbox_s": cpu * 1000.0 / max(1, first)}
+
+
+async def scheduled(stage: Stage, plan: Plan) -> Figures:
+    """Keys whose runs are due tomorrow, and one supervisor, after its first passes over them all."""
+    at = datetime.now(UTC) + _AHEAD
+    runs: list[tuple[Call[Any], str | None]] = [(stage.bench.noop.call(), None)] * plan.scheduled
+    for start in range(0, len(runs), _BATCH):
+        await _submit(stage, runs[start : start + _BATCH], at=at)
+    supervisor = stage.start_supervisor()
+    await asyncio.sleep(plan.settle_seconds)
+    before, started = cpu_seconds(supervisor.pid), time.perf_counter()
+    await asyncio.sleep(plan.scheduled_seconds)
+    share = (cpu_seconds(supervisor.pid) - before) / (time.perf_counter() - started) * 100.0
+    supervisor.check()
+    supervisor.kill()
+    return {"scheduled_cpu_percent": share}
+
+
+async def _submit(stage: Stage, runs: list[tuple[Call[Any], str | None]], at: datetime | None = None) -> None:
+    for outcome in await stage.client.submit_many(runs, at=at):
+        if isinstance(outcome, TenureError):
+            raise outcome

@@ -1,0 +1,207 @@
+"""What the gates of one process do for its own runs: places that are passed on, and who waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.app import App
+from tenure.core.permits import Answer, Entry, Give, Permit
+from tenure.gates import Gates
+from tenure.metrics import Metrics
+from tenure.nats.limits import Limits
+from tenure.stores import Stores
+from tenure.supervisor.places import Places
+from tests.contract.test_limits import NAME, ask, give, oldest, parker, stored, take
+from tests.support import wait_until
+
+
+class Counted:
+    """How often the limit's entry is written."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.writes = 0
+        write = Limits.write
+
+        async def counted(limits: Limits, *args: Any) -> Any:
+            self.writes += 1
+            return await write(limits, *args)
+
+        patch.setattr(Limits, "write", counted)
+
+
+async def line_up(stores: Stores, *runs: str, n: int = 1) -> dict[str, asyncio.Task[Answer]]:
+    """Have them ask one after the other; those that get no place at once stand in line."""
+    asked: dict[str, asyncio.Task[Answer]] = {}
+    for number, run in enumerate(runs):
+        asked[run] = asyncio.create_task(ask(stores, run, n))
+
+        async def named(run: str = run, number: int = number) -> bool:
+            permits, line = await names(stores)
+            return run in permits + line and len(asked) == number + 1
+
+        await wait_until(named, description=f"{run} is named")
+    return asked
+
+
+async def names(stores: Stores) -> tuple[list[str], list[str]]:
+    entry = await stored(stores)
+    return ([], []) if entry is None else ([p.run_id for p in entry.permits], [p.run_id for p in entry.line])
+
+
+async def test_a_place_passes_to_the_next_in_line_with_no_write(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty runs one after the other under a limit of one: the entry is written a few times, not fifty."""
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("tenure.gates._UNSEEN_SECONDS", 5.0)
+    patience = stores.runs.patience()
+    runs = [f"r{i}" for i in range(50)]
+    parks = {run: await parker(stores, run) for run in runs}
+    counted = Counted(monkeypatch)
+    order: list[str] = []
+    running: set[str] = set()
+
+    async def body(run: str) -> None:
+        assert await stores.gates.take(NAME, take(run), parks[run], patience) is Answer.GRANTED
+        running.add(run)
+        assert running == {run}, "one at a time"
+        await asyncio.sleep(0)  # body: others may run
+        order.append(run)
+        running.discard(run)
+        await stores.gates.give(NAME, give(run), patience)
+
+    await asyncio.gather(*map(body, runs))
+    assert order == runs
+    assert counted.writes < 12
+    assert await stored(stores) is None
+
+
+async def test_the_entry_names_who_has_the_places_after_each_write(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("tenure.gates._UNSEEN_SECONDS", 5.0)
+    patience = stores.runs.patience()
+    asked = await line_up(stores, "a", "b", "c", "d", n=2)
+    assert await names(stores) == (["a", "b"], ["c", "d"])
+    await stores.gates.give(NAME, give("a"), patience)
+    assert await asked["c"] is Answer.GRANTED
+    assert not asked["d"].done()
+    assert await names(stores) == (["a", "b"], ["c", "d"]), "no write yet"
+    await stores.gates.look(NAME, patience)
+    assert await names(stores) == (["c", "b"], ["d"])
+    for run in ("b", "c", "d"):
+        await stores.gates.give(NAME, give(run), patience)
+    assert await stored(stores) is None
+
+
+async def test_a_line_does_not_keep_room_empty_that_others_leave(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N = 2, one place here, one elsewhere that is given back: the next pass looks, and both places are used here."""
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("tenure.gates._UNSEEN_SECONDS", 0.0)
+    patience = stores.runs.patience()
+    others = Gates(stores.limits, stores.parking, stores.clock)
+    elsewhere = replace(take("x", 2), session="o")
+    assert await others.take(NAME, elsewhere, await parker(stores, "x"), patience) is Answer.GRANTED
+    asked = await line_up(stores, "a", "b", "c", "d", n=2)
+    await others.give(NAME, Give(run_id="x", attempt=1, session="o"), patience)
+    await stores.gates.give(NAME, give("a"), patience)
+    assert await asked["b"] is Answer.GRANTED
+    assert await asyncio.wait_for(asked["c"], 2.0) is Answer.GRANTED
+    assert not asked["d"].done()
+
+
+async def test_who_gives_way_in_line_is_not_started_while_it_parks(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B has waited for too long and stores its message; meanwhile A leaves. B gets the place once, by the write, or later."""
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.gates._UNSEEN_SECONDS", 5.0)
+    patience = stores.runs.patience()
+    assert await ask(stores, "a") is Answer.GRANTED
+    park, left = await parker(stores, "b"), [True]
+
+    async def slow() -> int:
+        if left.pop():
+            left.append(False)
+            giving.append(asyncio.create_task(stores.gates.give(NAME, give("a"), patience)))
+            await asyncio.sleep(0.05)  # paused: so that whoever were to start it could
+            assert not waits.done(), "its name may be struck out by the write that is on its way"
+        return int(await park())
+
+    giving: list[asyncio.Task[None]] = []
+    waits = asyncio.create_task(stores.gates.take(NAME, take("b"), slow, patience))
+    assert await waits in {Answer.PARKED, Answer.FROM_PARKED}
+    await giving[0]
+    entry = await stored(stores)
+    assert entry is not None
+    assert [(one.run_id, one.session) for one in entry.permits] == [("b", "")], "woken for the place that A left"
+    assert entry.line == ()
+
+
+async def test_who_waited_for_too_long_parks_and_who_is_behind_does_too(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 0.2)
+    asked = await line_up(stores, "a", "b", "c")
+    assert await asked["b"] is Answer.PARKED
+    assert await asked["c"] is Answer.PARKED
+    assert await oldest(stores) == ["b", "c"]
+    assert await names(stores) == (["a"], [])
+
+
+async def test_a_run_that_is_parked_elsewhere_is_next_after_the_line(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It parks behind B, who stands in line. C, who comes after it, does not get ahead of it."""
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    patience = stores.runs.patience()
+    others = Gates(stores.limits, stores.parking, stores.clock)
+    asked = await line_up(stores, "a", "b")
+    elsewhere = replace(take("x"), session="o")
+    assert await others.take(NAME, elsewhere, await parker(stores, "x"), patience) is Answer.PARKED
+    assert await ask(stores, "c") is Answer.PARKED
+    await stores.gates.give(NAME, give("a"), patience)
+    assert await asked["b"] is Answer.GRANTED
+    await stores.gates.give(NAME, give("b"), patience)
+    entry = await stored(stores)
+    assert entry is not None
+    assert [(one.run_id, one.session) for one in entry.permits] == [("x", "")]
+    assert await oldest(stores) == ["c"]
+
+
+async def test_whoever_asked_and_is_gone_keeps_nobody_waiting(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is cancelled while it stands in line: its turn is the next one's."""
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    patience = stores.runs.patience()
+    asked = await line_up(stores, "a", "b", "c")
+    asked["b"].cancel()
+    await asyncio.wait([asked["b"]])
+    await stores.gates.give(NAME, give("a"), patience)
+    assert await asked["c"] is Answer.GRANTED
+    await stores.gates.give(NAME, give("c"), patience)
+    assert await stored(stores) is None
+
+
+async def test_a_dead_sessions_line_is_struck_out_with_its_places(stores: Stores, app: App) -> None:
+    patience = stores.runs.patience()
+    held = [Permit(key=run, run_id=run, attempt=1, session="dead", at=1.0) for run in ("a", "b", "c")]
+    await stores.limits.write(NAME, Entry(n=1, permits=(held[0],), line=tuple(held[1:])), 0, patience)
+    metrics = Metrics("0", app.actors, ())
+    places = Places(stores, _Closed(), metrics)  # type: ignore[arg-type]  # of the census it asks for this alone
+    await places.look(lambda _: True)
+    assert await stored(stores) is None
+    assert metrics.repairs["place"] == 3
+
+
+class _Closed:
+    """A census to which every session is closed."""
+
+    def is_closed(self, _session: str) -> bool:
+        return True
