@@ -20,6 +20,9 @@ _JUDGED_SECONDS = 0.2
 """How long it waits at most; the second while it is not known how fast places come back: after the third, from the first one."""
 _FORGET_SECONDS = 1.0
 _FADE = 0.8
+_AHEAD_SECONDS = 0.03
+_MOST_AHEAD = 64
+"""Who gets a place so soon is claimed already: as long as a run is in hand anyway where there is no limit."""
 _BURST_SECONDS = 0.002
 """Bodies that began together end together: that says nothing of how soon the next ones do."""
 
@@ -70,26 +73,37 @@ class Request:
 
 
 class Crew:
-    """All of them are named in the entry, as holders or in line."""
+    """All of them are named in the entry, as holders or in line. Those who are ``told`` may be claimed; a body waits for its place.
 
-    __slots__ = ("_inside", "line", "places")
+    So the next ones are claimed, and ready, when a place comes free: else it would lie idle on the way to the server and back.
+    """
+
+    __slots__ = ("_inside", "_ready", "_told", "line", "places")
 
     def __init__(self) -> None:
         self.places = 0
         self.line: deque[Request] = deque()
+        self._told: dict[str, int] = {}
+        self._ready: deque[tuple[str, int, asyncio.Future[bool]]] = deque()
         self._inside: dict[str, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._inside or self.line)
+        return bool(self._inside or self._told or self.line)
 
     @property
     def low(self) -> int:
         """With fewer in line than this it may run dry before the next write is there."""
         return 2 * self.places + 8
 
+    @property
+    def enough(self) -> bool:
+        """Whether others of them use every place."""
+        return len(self._inside) + len(self._told) + len(self.line) >= self.places
+
     def asks(self, take: Take) -> None:
         """One delivery of a run is in hand at a time: whatever attempt of it had a place, there will be no body of that."""
         self._inside.pop(take.run_id, None)
+        self._told.pop(take.run_id, None)
 
     def join(self, request: Request, answer: Answer) -> None:
         """One more was named."""
@@ -97,23 +111,48 @@ class Crew:
         self.line.append(request)
 
     def leave(self, give: Give) -> bool:
-        """Its body has ended, or there will be none. False: it is none of those who run."""
-        if self._inside.get(give.run_id) != give.attempt:
-            return False
-        del self._inside[give.run_id]
-        return True
+        """Its body has ended, or there will be none. False: it is none of them."""
+        for runs in (self._inside, self._told):
+            if runs.get(give.run_id) == give.attempt:
+                del runs[give.run_id]
+                return True
+        return False
 
-    def start(self) -> list[Give]:
-        """Start whom there are places for. Returns those whose process has gone on without them: they are not needed."""
+    def start(self, ahead: int) -> list[Give]:
+        """Tell as many as there are places for, and ``ahead``; give the places to who is ready.
+
+        Returns those whose process has gone on without them: they are not needed.
+        """
         gone: list[Give] = []
-        while self.line and len(self._inside) < self.places:
+        while self.line and len(self._inside) + len(self._told) < self.places + ahead:
             request = self.line.popleft()
             if isinstance(request.asked, Take):
                 if request.tell(request.granted):
-                    self._inside[request.asked.run_id] = request.asked.attempt
+                    self._told[request.asked.run_id] = request.asked.attempt
                 else:
                     gone.append(_give(request.asked))
+        while self._ready and len(self._inside) < self.places:
+            run_id, attempt, place = self._ready.popleft()
+            if not place.done() and self._told.get(run_id) == attempt:
+                self._enter(run_id, attempt)
+                place.set_result(True)
         return gone
+
+    def place(self, run_id: str, attempt: int) -> asyncio.Future[bool]:
+        """A place for a body: at once, or when it is its turn. False for what is none of them."""
+        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self._told.get(run_id) != attempt:
+            place.set_result(self._inside.get(run_id) == attempt)
+        elif len(self._inside) < self.places:
+            self._enter(run_id, attempt)
+            place.set_result(True)
+        else:
+            self._ready.append((run_id, attempt, place))
+        return place
+
+    def _enter(self, run_id: str, attempt: int) -> None:
+        del self._told[run_id]
+        self._inside[run_id] = attempt
 
     def give_way(self) -> tuple[list[Request], list[Give]]:
         """Everybody in line asks again: none of them starts meanwhile. And those whose process has gone on without them."""
@@ -161,6 +200,12 @@ class Pace:
         """Whether so many places are given back within milliseconds."""
         interval = self._interval
         return interval is None or interval * number <= _SOON_SECONDS
+
+    @property
+    def ahead(self) -> int:
+        """How many runs to claim before there is a place for them."""
+        interval = self._interval
+        return 0 if interval is None else min(_MOST_AHEAD, int(_AHEAD_SECONDS / interval))
 
     @property
     def longest_wait(self) -> float:

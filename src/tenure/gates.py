@@ -21,7 +21,9 @@ _MOST_KNOWN = 10_000
 """Limits whose entry is remembered."""
 _MOST_NAMED = 250
 """Runs of a process in one line: each name is a hundred bytes of an entry, which must fit into one message."""
-_UNSEEN_SECONDS = 0.02
+_KEEP_SECONDS = 0.005
+"""How long a place that is not needed any more is kept, where others come and go quickly."""
+_UNSEEN_SECONDS = 0.05
 """How long places are passed on at most without a look at what others wrote."""
 
 Park = Callable[[], Awaitable[int]]
@@ -31,7 +33,7 @@ Park = Callable[[], Awaitable[int]]
 class _Gate:
     """One limit: its entry as last written here, what is asked, who waits and who runs here, by session."""
 
-    __slots__ = ("asked", "crews", "found", "held", "pace", "serving", "timer", "void", "written_at")
+    __slots__ = ("asked", "crews", "found", "held", "keep", "pace", "serving", "timer", "void", "written_at")
 
     def __init__(self) -> None:
         self.found: FoundEntry | None = None
@@ -44,21 +46,28 @@ class _Gate:
         self.pace = Pace()
         self.serving = False
         self.timer: asyncio.TimerHandle | None = None
+        self.keep: asyncio.TimerHandle | None = None
         self.written_at = 0.0
 
     @property
     def idle(self) -> bool:
-        return not (self.serving or self.asked or self.held or self.crews)
+        return not (self.serving or self.asked or self.held or self.crews or self.keep)
 
     @property
     def waiting(self) -> int:
-        return len(self.held) + sum(len(crew.line) for crew in self.crews.values())
+        number = len(self.held)
+        for crew in self.crews.values():
+            number += len(crew.line)
+        return number
 
     @property
     def since(self) -> float | None:
         """When the one came who has waited here for longest."""
-        first = [crew.line[0] for crew in self.crews.values() if crew.line] + self.held[:1]
-        return min((request.came_at for request in first), default=None)
+        since = self.held[0].came_at if self.held else None
+        for crew in self.crews.values():
+            if crew.line and (since is None or crew.line[0].came_at < since):
+                since = crew.line[0].came_at
+        return since
 
     @property
     def until(self) -> float | None:
@@ -114,7 +123,7 @@ class _Gate:
         inside = [permit.session for permit in _permits(self.found)]
         for session, crew in list(self.crews.items()):
             crew.places = inside.count(session)
-            self.void += crew.start()
+            self.void += crew.start(self.pace.ahead)
             if not crew:
                 del self.crews[session]
 
@@ -140,7 +149,9 @@ class Gates:
         return sum(gate.waiting for gate in self._gates.values())
 
     async def take(self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False) -> Answer:
-        """Ask for a place. ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
+        """Ask for a place, to be awaited by ``place`` before the body starts.
+
+        ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
 
         Granted (``FROM_PARKED``: call ``unpark`` before it is given back), parked, or busy. Raises Unavailable or
         OutcomeUnknown.
@@ -164,6 +175,21 @@ class Gates:
         """Remove what the run has parked: found once it has given its place back, it would be woken for nothing [34]."""
         await self._parking.remove(name, take.key, take.run_id, patience)
 
+    async def place(self, name: str, take: Give, seconds: float) -> bool:
+        """Wait for the place of a run that was granted, before its body starts. False: it does not come."""
+        gate = self._gates.get(name)
+        crew = None if gate is None else gate.crews.get(take.session)
+        if crew is None:
+            return False
+        place = crew.place(take.run_id, take.attempt)
+        if not place.done():
+            timer = asyncio.get_running_loop().call_later(seconds, _refuse, place)
+            try:
+                return await place
+            finally:
+                timer.cancel()
+        return place.result()
+
     def pass_on(self, name: str, give: Give, patience: Patience) -> bool:
         """Pass a place on to the next in line of the same session, if there is one: no write that anybody waits for."""
         gate = self._gates.get(name)
@@ -172,15 +198,23 @@ class Gates:
             return False
         now = self._clock.steady()
         gate.pace.given(now)
-        if not crew.line:
-            return False
+        gate.void += crew.start(gate.pace.ahead)
+        if not crew.enough:
+            if not (crew and gate.pace.ahead):
+                return False
+            if gate.keep is None:  # whoever asks in the next moment needs it
+                gate.keep = asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._let_go, name, gate, patience)
         gate.void.append(give)
-        gate.void += crew.start()
         if now - gate.written_at > _UNSEEN_SECONDS and not gate.serving:
             gate.asked.append(Request(Look(), patience, now))
         if gate.asked or gate.short:
             self._begin(name, gate)
         return True
+
+    def _let_go(self, name: str, gate: _Gate, patience: Patience) -> None:
+        gate.keep = None
+        gate.asked.append(Request(Look(), patience, self._clock.steady()))
+        self._begin(name, gate)
 
     async def give(self, name: str, give: Give, patience: Patience) -> None:
         """Give a place back. Raises as ``take``."""
@@ -215,6 +249,9 @@ class Gates:
             if not batch:
                 continue
             gate.written_at = self._clock.steady()
+            if gate.keep is not None:
+                gate.keep.cancel()
+                gate.keep = None
             try:
                 await self._settle(name, gate, batch, may_wait=may_wait)
             except Exception as error:  # noqa: BLE001  (each of those who asked raises it)
@@ -319,6 +356,11 @@ class Gates:
             decided = decide(found.entry, asked, parked, published, now, may_wait=may_wait)
         reserved = set(decided.reserved)
         return decided, {one.run_id: one for one in oldest if one.run_id in reserved}
+
+
+def _refuse(place: asyncio.Future[bool]) -> None:
+    if not place.done():
+        place.set_result(False)
 
 
 def _permits(found: FoundEntry | None) -> tuple[Permit, ...]:

@@ -165,11 +165,12 @@ class Handler:
                 await self._stores.carry_out(committed, patience)
             except StillOwed as error:  # an old debt to another key: no reason not to run
                 _log.error("outbox.unpaid", key=live.key, run_id=live.run_id, error=str(error))
+        placed = live.ticket is None or await live.ticket.place()
         metrics, actor = self._metrics, record.task.actor
         metrics.in_progress[actor] += 1
         started = self._stores.clock.steady()
         try:
-            ended = await self._body(live, context, record, patience)
+            ended = await self._body(live, context, record, patience) if placed else Halted()
         finally:
             metrics.in_progress[actor] -= 1
             metrics.run_seconds[actor].observe(self._stores.clock.steady() - started)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tenure.app import App
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
-from tenure.core.outcomes import Why
+from tenure.core.outcomes import Refused, Why
 from tenure.core.permits import Answer
 from tenure.core.policy import SHORT_DELAY
 from tenure.core.records import Phase, Record, encode
@@ -107,7 +107,7 @@ class Head:
                 return await self._unknown_actor(key, run_id, session, patience)
             command = c.Claim(session=session, run_id=run_id, next_run_id="", held=switch is not None)
             while True:
-                result = await self._claim(key, command, found, patience)
+                result = self._limited(found, command) or await self._claim(key, command, found, patience)
                 if isinstance(result, Committed):
                     return _decided(result, ticket)
                 ticket.met(result.found.record)
@@ -150,6 +150,13 @@ class Head:
         elif await self._holds.park(switch, found, record, patience):
             return Drop("held", record)
         return await self._look(replace(delivery, found=found), record.key, ticket, patience, fresh=True)
+
+    def _limited(self, found: Found | None, command: c.Claim) -> Declined | None:
+        """That the claim lacks a place, as ``_claim`` would say, at a third of the cost; else None."""
+        if command.permit or found is None or found.record is None or not found.record.task.policy.limits:
+            return None
+        result = transition(found.record, command, self._stores.clock.now())
+        return Declined(result, found) if isinstance(result, Refused) and result.why is Why.LIMITED else None
 
     async def _claim(self, key: str, command: c.Claim, found: Found | None, patience: Patience) -> Committed | Declined:
         def mine(record: Record) -> bool:

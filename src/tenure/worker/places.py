@@ -27,6 +27,9 @@ def is_bounded(task: Task) -> bool:
     """Whether its runs need leave to start: a place under a limit, or a start under a rate."""
     return bool(task.policy.limits) or bool(pace_of(task).rates)
 
+_LONGEST_WAIT_SECONDS = 1.0
+"""A run is claimed milliseconds before its place comes free. If it does not, somebody else may have the run."""
+
 
 class Places:
     """What the workers' code says of limits, and where it is asked for."""
@@ -100,7 +103,7 @@ class Ticket:
         gates, parking = self._places.stores.gates, self._places.stores.parking
         attempt = record.attempt + 1
         self._task = record.task
-        for name, bound in (await self._known(patience)).items():
+        for name, bound in (self._limits or await self._known(patience)).items():
             n, deployed = self._places.said_of(record.task.actor, bound)
             take = Take(
                 key=record.key, run_id=self.run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
@@ -121,6 +124,14 @@ class Ticket:
         if answer is not Answer.GRANTED:
             await self._give(patience)
         return answer
+
+    async def place(self) -> bool:
+        """Wait until the body may start. False: it is not its turn for so long that it had better be handed back."""
+        for name, attempt in self._held.items():
+            give = Give(run_id=self._run_id, attempt=attempt, session=self.session)
+            if not await self._places.stores.gates.place(name, give, _LONGEST_WAIT_SECONDS):
+                return False
+        return True
 
     def pass_on(self, patience: Patience) -> bool:
         """Pass its places on to others of this process that are next in line; False: some are left to be given back."""
