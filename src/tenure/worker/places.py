@@ -27,6 +27,7 @@ def is_bounded(task: Task) -> bool:
     """Whether its runs need leave to start: a place under a limit, or a start under a rate."""
     return bool(task.policy.limits) or bool(pace_of(task).rates)
 
+
 _LONGEST_WAIT_SECONDS = 1.0
 """A run is claimed milliseconds before its place comes free. If it does not, somebody else may have the run."""
 
@@ -128,7 +129,7 @@ class Ticket:
     async def place(self) -> bool:
         """Wait until the body may start. False: it is not its turn for so long that it had better be handed back."""
         for name, attempt in self._held.items():
-            give = Give(run_id=self._run_id, attempt=attempt, session=self.session)
+            give = Give(run_id=self.run_id, attempt=attempt, session=self.session)
             if not await self._places.stores.gates.place(name, give, _LONGEST_WAIT_SECONDS):
                 return False
         return True
@@ -138,7 +139,7 @@ class Ticket:
         if self._unparking:  # its message is to be removed while it is named [34]
             return False
         for name in list(self._held):
-            give = Give(run_id=self._run_id, attempt=self._held[name], session=self.session)
+            give = Give(run_id=self.run_id, attempt=self._held[name], session=self.session)
             if self._places.stores.gates.pass_on(name, give, patience):
                 del self._held[name], self._limits[name]
         return not self._held
