@@ -113,3 +113,20 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
         assert told("lease.renewed") == 1
     finally:
         await lease.close("drain")
+
+
+async def test_trust_is_counted_from_the_send_of_a_renewal_not_from_its_answer(proxy: Proxy, client: Client):
+    """[17] A supervisor counts from what was stored: trust from a slow answer on would outlast the close."""
+    names = client.app.names
+    lease = lease_at(proxy.url, names.namespace)
+    await lease.open()
+    try:
+        held = proxy.hold(lambda p: p.subject == names.session(lease.id))
+        await wait_until(lambda: held.hits, description="it renews")
+        sent_before, confirmed = SYSTEM.steady(), lease.confirmed_at
+        await wait_until(lambda: SYSTEM.steady() > sent_before + 0.3, description="the renewal takes its time")
+        await proxy.release(held)
+        await wait_until(lambda: lease.confirmed_at != confirmed, description="it is confirmed")
+        assert lease.confirmed_at <= sent_before
+    finally:
+        await lease.close("drain")

@@ -266,3 +266,26 @@ async def test_a_payment_that_finds_no_server_leaves_no_other_on_its_own(
         await paying
     assert not early
     assert paid.is_set()
+
+
+async def test_a_debt_that_another_has_paid_is_not_paid_again_once_its_key_is_gone(app: App, client: Client) -> None:
+    """[7] Whoever read the origin while it owed was asleep since: the spawned run has ended, and its key was purged."""
+
+    @app.actor
+    async def work() -> None: ...
+
+    stores = client.stores
+    patience = stores.runs.patience()
+    run = await client.submit(work.call(), key="k")
+    claimed = await stores.runs.commit("k", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    holder = claimed.record.holder  # type: ignore[union-attr]  # it is waiting: the claim is won
+    assert holder is not None
+    owed = Entry(id="1", key="target", run_id=stores.clock.new_id(), task=work.call().task)
+    await stores.runs.commit("k", c.Succeed(holder=holder, next_run_id="", outbox=(owed,)), patience=patience)
+    owing = await stores.runs.read("k")
+    await stores.complete(owing, patience)
+    assert (await client.cancel("target")).outcome == "cancelled"
+    await stores.runs.commit("target", c.ForgetSeen(ids=frozenset({"1"})), patience=patience)
+    assert await client.purge("target")
+    await stores.complete(owing, patience)
+    assert await client.status("target") is None

@@ -60,7 +60,7 @@ DEEDS = (
         "src/tenure/stores.py",
         "        result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)\n",
         "        result = await self.runs.commit(entry.key, command, patience=patience)\n",
-        (REAL + "test_scenarios_hooks.py", REAL + "test_worker_chains.py", REAL + "test_supervisor_repairs.py"),
+        (REAL + "test_races_effects.py",),
     ),
     Guard(
         "outbox: an entry is cleared once it is applied, not before",
@@ -82,7 +82,7 @@ DEEDS = (
         "src/tenure/lease.py",
         "                    self._trusted_until = trusted_until(sent, self._session.ttl)\n                    self._heard()\n",
         "                    self._trusted_until = trusted_until(self._clock.steady(), self._session.ttl)\n                    self._heard()\n",
-        (REAL + "test_lease.py", REAL + "test_cut_off.py"),
+        (REAL + "test_lease.py",),
     ),
     Guard(
         "sessions: [18] a refused renewal is read",
