@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,6 +18,7 @@ from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.client import Client
 from tenure.core.records import read_state
+from tenure.core.sessions import Progress
 from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.nats.runs import Found
@@ -200,23 +202,37 @@ async def _watch_many(client: Client, pattern: str, *, as_json: bool) -> int:
 
     Printing happens outside the subscription's callback, so that a slow terminal blocks nothing.
     """
-    changes: asyncio.Queue[tuple[str, Found]] = asyncio.Queue()
+    changes: asyncio.Queue[tuple[str, Found | Progress]] = asyncio.Queue()
+    generations: dict[str, tuple[str, int]] = {}
 
-    def on_change(key: str, found: Found) -> None:
+    def on_change(key: str, change: Found | Progress) -> None:
         if fnmatch.fnmatchcase(key, pattern):
-            changes.put_nowait((key, found))
+            changes.put_nowait((key, change))
 
-    stop = await client.stores.runs.follow_all(on_change)
-    try:
+    async with contextlib.AsyncExitStack() as ends:
+        ends.push_async_callback(await client.stores.runs.follow_all(on_change))
+        ends.push_async_callback(await client.stores.sessions.follow_all_progress(on_change))
         while True:
-            key, found = await changes.get()
-            if found.record is None:
+            key, change = await changes.get()
+            if isinstance(change, Progress):
+                run_id, generation = generations.get(key, ("", 0))
+                if run_id == change.run_id or not run_id:  # what a superseded body says is not this run's
+                    _print_event(_progress_event(key, generation, change), as_json=as_json)
+            elif change.record is None:
+                generations.pop(key, None)
                 _print_line(key, {"kind": "gone", "key": key}, "gone", as_json=as_json)
-                continue
-            status = status_of(found.record, client.now())
-            _print_event(_status_event(status), as_json=as_json)
-    finally:
-        await stop()
+            else:
+                status = status_of(change.record, client.now())
+                if status.is_over:
+                    generations.pop(key, None)
+                else:
+                    generations[key] = (status.run_id, status.generation)
+                _print_event(_status_event(status), as_json=as_json)
+
+
+def _progress_event(key: str, generation: int, progress: Progress) -> Event:
+    """``generation`` is 0 where no status of the run was seen since the watch began."""
+    return Event(kind="progress", key=key, generation=generation, run_id=progress.run_id, progress=progress)
 
 
 def _status_event(status: Status) -> Event:

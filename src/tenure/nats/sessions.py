@@ -28,7 +28,7 @@ from tenure.core.sessions import (
     decode_signal,
     encode_session,
 )
-from tenure.core.subjects import Names
+from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -195,6 +195,26 @@ class Sessions:
                 await on_progress(progress)
 
         subscription = await self._conn.subscribe(self._names.notes(key), received)
+
+        async def stop() -> None:
+            await self._conn.unsubscribe(subscription)
+
+        return stop
+
+    async def follow_all_progress(self, on_progress: Callable[[str, Progress], None]) -> Callable[[], Awaitable[None]]:
+        """Call ``on_progress(key, progress)`` for each progress of any run from now on; returns a function that ends it."""
+        prefix = self._names.note_prefix
+
+        async def received(msg: Msg) -> None:
+            try:
+                key = decode_key(msg.subject[len(prefix) :].partition(".")[0])
+            except ValueError:
+                return
+            progress = _decoded(decode_progress, msg.subject, msg.data)
+            if progress is not None:
+                on_progress(key, progress)
+
+        subscription = await self._conn.subscribe(f"{prefix}*.*", received)
 
         async def stop() -> None:
             await self._conn.unsubscribe(subscription)
