@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, Fail
+from tenure.core import commands as c
+from tenure.core.records import Entry, Holder
 from tenure.metrics import Metrics
 from tenure.supervisor.blobs import Leftovers
 from tests.conftest import Supervisors, Workers
@@ -117,6 +119,24 @@ async def test_what_was_spawned_keeps_its_arguments_while_its_origin_owes_it(
     for key in ("parent", "child"):
         await gone(client, key)
     assert await sweep(leftovers) == 3
+
+
+async def test_what_is_owed_is_not_yet_named_by_its_own_key(app: App, client: Client, leftovers: Leftovers) -> None:
+    """The origin's process is killed between its outcome and the spawned run: only the origin's outbox names the blob."""
+    stores, double = client.stores, app.actors["double"]
+    run = await client.submit(app.actors["spawns"].call("small"), key="parent")
+    blob = await stores.blobs.put("r1.args", LARGE.encode(), key="child", origin="parent")
+    entry = Entry(id="o1", key="child", run_id="r1", task=replace(double.task, blob=blob))
+    await stores.runs.commit("parent", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    holder = Holder(session="s", run_id=run.run_id, attempt=1)
+    await stores.runs.commit("parent", c.Succeed(holder=holder, next_run_id="", outbox=(entry,)))
+
+    assert await sweep(leftovers) == 0
+    await stores.complete(await stores.runs.read("parent"), stores.runs.patience())
+    assert await client.status("child") is not None
+    assert await sweep(leftovers) == 0
+    await client.purge("child")
+    assert await sweep(leftovers) == 1
 
 
 async def test_what_is_young_is_left_alone(app: App, client: Client, leftovers: Leftovers) -> None:

@@ -3,8 +3,8 @@
 A blob is stored before what names it, so one is left alone until it is as old as ``blob_grace_seconds``: by then its write
 has long been made, or never will be. From then on it is named by something stored, or goes. References only move between the
 record of its key, the record of the key that spawned it, and dead letters of its key: outbox entry → record, record → letter,
-letter → record (a replay). To see all of them at one moment the letters are read between two looks at the records, which must
-have stood still; and a blob goes only if the next pass finds the same again, since a read may be of the past.
+letter → record (a replay). To see all of them at one moment the letters are read after the records, and a blob goes only if
+the next pass finds the records where they were: then they stood still while the letters were read. Nor is a read of the past enough.
 
 | crash or race | left | closed by |
 | --- | --- | --- |
@@ -83,11 +83,9 @@ class Leftovers:
         return removed
 
     async def _unnamed(self, blob: Kept) -> Revisions | None:
-        """Revisions of the records that might name it and did not, at one moment at which no letter did; None if something did."""
-        first = await self._records(blob)
-        if first is None or await self._is_in_letters(blob):
-            return None
-        return first if await self._records(blob) == first else None
+        """Revisions of the records that might name it and did not, before no letter did; None if something did."""
+        records = await self._records(blob)
+        return None if records is None or await self._is_in_letters(blob) else records
 
     async def _records(self, blob: Kept) -> Revisions | None:
         revisions = []
