@@ -227,6 +227,40 @@ async def test_a_claim_that_is_repeated_after_a_reconnect_starts_no_body_that_is
         assert (status.phase, status.attempt, status.failures) == ("queued", 1, 0)
 
 
+async def test_a_body_does_not_start_while_its_worker_is_cut_off(
+    app: App, nats_server: str, proxy: Proxy, behind: Workers
+) -> None:
+    """It is claimed and about to start when the connection breaks: what is paused meanwhile is not known there."""
+    seen, claimed, gate = Seen(), asyncio.Event(), asyncio.Event()
+
+    @app.actor
+    async def work(ctx: Context) -> None:
+        seen.note(ctx)
+
+    async with app.connect(nats_server) as client, behind.run(app) as running:
+        stores = running.worker.stores
+        get_args = stores.get_args
+
+        async def slowly(*args: Any) -> bytes:
+            claimed.set()
+            await gate.wait()
+            return await get_args(*args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stores, "get_args", slowly)
+            await client.submit(work.call())
+            await claimed.wait()
+        await proxy.take_down()
+        await client.pause(actor="work")
+        gate.set()
+        await asyncio.sleep(0.5)  # paused: it would have started
+        assert not seen.at
+        await proxy.bring_up()
+        await until_held(client, 1)
+        assert not seen.at
+        assert running.worker.metrics.outcomes["work", "handed_back"] == 1
+
+
 async def test_a_watch_that_is_silent_lets_bodies_start_until_that_is_noticed_and_no_longer(
     app: App, nats_server: str, proxy: Proxy, behind: Workers
 ) -> None:

@@ -43,7 +43,7 @@ SWITCHES = (
         "src/tenure/switchboard.py",
         "        off = self._stores.conn.on_disconnect(self._live.clear)",
         "        off = self._stores.conn.on_disconnect(lambda: None)",
-        (_CRASH + "test_a_claim_that_is_repeated_after_a_reconnect_starts_no_body_that_is_paused_by_then",),
+        (_CRASH + "test_a_body_does_not_start_while_its_worker_is_cut_off",),
     ),
     Guard(
         "switch: who cannot read the board starts nothing",
