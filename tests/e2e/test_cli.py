@@ -39,6 +39,7 @@ WANTED = {
     "result",
     "watch",
     "ls",
+    *("pause", "resume", "block", "unblock", "blocks"),
 }
 
 
