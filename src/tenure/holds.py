@@ -88,7 +88,7 @@ class Holding(ABC):
     async def resume(self, *, queue: str | None = None, actor: str | None = None) -> Hold | None:
         """End a pause: what that was, None if there was none.
 
-        What waits for it starts in the order in which it came, woken by supervisors. Raises as ``pause``.
+        What waits for it starts in the order of submits, woken by supervisors. Raises as ``pause``.
         """
         return await self._switch_on(_queue_or_actor(queue, actor))
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.testing import memory
 from tests.conftest import Supervisors, Workers
 from tests.integration.test_pause import until_held
 from tests.support import FAST, wait_until
@@ -113,6 +114,55 @@ async def test_what_two_switches_hold_starts_when_both_are_gone(
         assert not ran
         await client.unblock("doc-*")
         await run.result(10)
+
+
+async def test_a_worker_that_does_not_know_a_paused_actor_has_its_runs_wait_all_the_same(
+    app: App, namespace: str, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """In a rolling deploy an old worker may be the one that meets them: neither offered nor looked at again and again."""
+
+    @app.actor
+    async def work() -> str:
+        return "done"
+
+    old = App(namespace, config=FAST)
+
+    @old.actor
+    async def older() -> None:
+        return
+
+    await client.pause(actor="work")
+    run = await client.submit(work.call())
+    async with supervisors.run(app):
+        async with workers.run(old):
+            await until_held(client, 1)
+        async with workers.run(app):
+            await client.resume(actor="work")
+            assert await run.result(10) == "done"
+
+
+async def test_in_memory_a_pause_ends_in_virtual_time(namespace: str) -> None:
+    """An hour, and no other event in it: the end of a pause is something that happens."""
+    app = App(namespace)
+
+    @app.actor(queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    @app.actor
+    async def work() -> str:
+        return "done"
+
+    async with memory(app) as client:
+        begun = client.now()
+        await client.pause(actor="work", duration=3_600)
+        await client.pause(queue="mail", duration=7_200)
+        runs = [await client.submit(work.call()), await client.submit(send.call())]
+        assert await runs[0].result() == "done"
+        assert 3_599 < client.now() - begun < 3_620
+        assert await runs[1].result() == "sent"
+        assert 7_199 < client.now() - begun < 7_220
+        assert await client.blocks() == []
 
 
 @pytest.mark.parametrize(

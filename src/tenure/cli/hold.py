@@ -87,7 +87,7 @@ def resume(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """End a pause. What waited starts in the order in which it came. Exit 1 where nothing was paused."""
+    """End a pause. What waited starts in the order in which it was submitted. Exit 1 where nothing was paused."""
     the_app = o.app_for(namespace, app)
     check_name("queue or actor", name)
     said = _said_kind(queue=queue, actor=actor)
