@@ -55,7 +55,7 @@ SWITCHES = (
     Guard(
         "switch: a paused queue is not pulled",
         "src/tenure/worker/puller.py",
-        "for lane, line in self._lanes.items() if not self._is_paused(lane.queue)}",
+        "for lane, line in self._lanes.items() if not self.is_paused(lane.queue)}",
         "for lane, line in self._lanes.items()}",
         (_PAUSE + "test_a_paused_queue_is_left_alone",),
     ),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -30,6 +31,7 @@ from tenure.core.errors import ConfigError
 from tenure.core.records import Phase, State, read_state
 from tenure.core.shares import check_queues
 from tenure.isolation import Home
+from tenure.nats.acks import parse_ack
 from tenure.nats.memory import MemoryServer
 from tenure.nats.scan import Header
 from tenure.service import Service
@@ -132,9 +134,17 @@ class MemoryClient(Client):
             self._troubled_until = self.now() + _TROUBLED_SECONDS
         if self.now() < self._troubled_until or not self.server.running:
             return False
-        consumers = self.server.jetstream.streams[self.app.names.work_stream].consumers.values()
-        in_hand = sum(len(worker.lease.in_hand) for worker in self.workers)
-        return sum(len(consumer.pending) for consumer in consumers) == in_hand
+        consumers = self.server.jetstream.streams[self.app.names.work_stream].consumers
+        in_hand = Counter(
+            ack.consumer for worker in self.workers for reply in worker.lease.in_hand if (ack := parse_ack(reply))
+        )
+        return all(
+            len(consumer.pending) == in_hand[name] for name, consumer in consumers.items() if not self._is_paused(name)
+        )
+
+    def _is_paused(self, consumer: str) -> bool:
+        """Whether what its queue has handed back waits for the end of a pause, not for its next delivery."""
+        return any(worker.puller.is_paused(consumer.rpartition("-")[0]) for worker in self.workers)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

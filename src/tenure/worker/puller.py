@@ -56,7 +56,8 @@ class Puller:
         self._stores = stores
         self._queues = queues
         self._desk = desk
-        self._is_paused = is_paused
+        self.is_paused = is_paused
+        """Whether nothing of a queue is to be pulled."""
         self._free = free
         self._start = start
         self._spawn = spawn
@@ -142,7 +143,7 @@ class Puller:
         free = self._free()
         if free <= 0 or not self.pulling:
             return
-        pulled = {lane: line for lane, line in self._lanes.items() if not self._is_paused(lane.queue)}
+        pulled = {lane: line for lane, line in self._lanes.items() if not self.is_paused(lane.queue)}
         for lane in self._lanes.keys() - pulled.keys():
             self._shares.waits(self._lanes[lane], 0)
             lane.wanted = 0
@@ -191,7 +192,7 @@ class Puller:
             self._hot.add(lane)
             self.refill_soon()
         line = self._lanes.get(lane)
-        if line is None or not self.pulling or self._is_paused(lane.queue):
+        if line is None or not self.pulling or self.is_paused(lane.queue):
             await self._stores.work.nak(delivery.reply)
             return
         if lane in self._asked:
@@ -229,7 +230,7 @@ class Puller:
         """Whether nothing waits, but in queues that are paused, and nothing is unanswered; False while that is not known."""
         try:
             return self.pulling and all(
-                pair == (0, 0) or self._is_paused(queue) for queue, pair in (await self.pending()).items()
+                pair == (0, 0) or self.is_paused(queue) for queue, pair in (await self.pending()).items()
             )
         except Unavailable:
             return False
