@@ -13,9 +13,11 @@ from msgspec import Struct
 from tenure.checks import check_reason
 from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.given import plain
-from tenure.core.subjects import check_name
+from tenure.core.records import TERMINAL
+from tenure.core.subjects import check_key, check_name
 from tenure.core.switches import (
     Kind,
+    Rules,
     Switch,
     pattern_fault,
     place_of,
@@ -120,6 +122,21 @@ class Holding(ABC):
         now = self.stores.clock.now()
         board = await self.stores.switches.read(patience)
         return [await self._told(switch) for switch in board.switches if switch.is_off(now)]
+
+    async def held_by(self, key: str) -> Hold | None:
+        """What keeps the run of a key from being started, if it waits or is taken over; None if nothing does.
+
+        Raises InvalidCall, Unavailable, UnreadableRecord.
+        """
+        stores, patience = self.stores, self.stores.runs.patience()
+        record = (await stores.runs.read(check_key(key), patience)).record
+        rules = Rules(await stores.switches.read(patience))
+        if record is None or record.phase in TERMINAL or rules.idle:
+            return None
+        task, now = record.task, stores.clock.now()
+        args = await stores.get_args(task, patience) if rules.needs_arguments(task.actor) else b""
+        switch = rules.queue(task.queue, now) or rules.run(key, task.actor, args, now)
+        return None if switch is None else await self._told(switch)
 
     # -- how ---------------------------------------------------------------------------------------------------------
 

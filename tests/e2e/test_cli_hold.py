@@ -23,10 +23,13 @@ def test_an_actor_is_paused_and_resumed(own: Cli) -> None:
         assert "paused" in shown
         assert "actor say" in shown
         assert "a repair" in shown
-        assert own.fast_json("show", "one")["phase"] == "queued"
+        one = own.fast_json("show", "one")
+        assert (one["phase"], one["held_by"]["name"], one["held_by"]["reason"]) == ("queued", "say", "a repair")
+        assert "held by     actor say" in own.fast("show", "one")[0]
         assert own.fast_json("resume", "say")["id"] == paused["id"]
         assert own.fast("result", "one", "--timeout", "10s")[0].strip() == "x"
         assert own.fast_json("blocks") == []
+        assert "held_by" not in own.fast_json("show", "one")
 
 
 def test_a_queue_is_paused_until_a_time(own: Cli) -> None:

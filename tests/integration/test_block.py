@@ -68,6 +68,8 @@ async def test_a_block_by_argument_holds_those_runs_back_and_no_others(
         for run in runs[2:]:
             await run.result(10)
         await until_held(client, 2)
+        told = [await client.held_by(run.key) for run in runs]
+        assert [hold is not None for hold in told] == [True, True, False, False, False]
         assert ran == [("acme", 2), ("Acme", 1), ("acme", None)]
         await client.unblock(actor="send", args={"size": 1.0, "customer": "acme"})
         for run in runs[:2]:

@@ -73,7 +73,7 @@ def show(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Show a key: phase, generation, attempt, holder, progress, error."""
+    """Show a key: phase, generation, attempt, holder, progress, error, and what holds it back."""
     the_app = o.app_for(namespace, app)
     encode_key(key)
     if history:
@@ -82,13 +82,16 @@ def show(
     async def main() -> int:
         async with o.looking(the_app, url) as client:
             status = await client.status(key)
+            waits = status is not None and status.phase in {"scheduled", "queued"}
+            hold = await client.held_by(key) if waits else None
         if status is None:
             raise no_key(key, the_app.namespace)
         if as_json:
-            print_json(status)
+            print_json(msgspec.to_builtins(status) | ({} if hold is None else {"held_by": hold}))
         else:
             print_fields(
-                {name: getattr(status, name) for name in status.__struct_fields__} | {"progress": _far(status)}
+                {name: getattr(status, name) for name in status.__struct_fields__}
+                | {"progress": _far(status), "held_by": hold}
             )
         return Exit.OK
 
