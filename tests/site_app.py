@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure import App, Config, Context, Limit, Retry
+from tenure import App, Config, Context, Cooldown, Debounce, Limit, RateLimit, Retry
 from tenure.clock import SystemClock
 from tests.support import FAST
 
@@ -34,6 +34,7 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     _add_quick(app, site)
     _add_blocking(app, site)
     _add_limited(app, site)
+    _add_paced(app, site)
     return app
 
 
@@ -180,6 +181,23 @@ def _add_limited(app: App, site: _Folder) -> None:
         await site.gate(ctx)
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
+
+
+def _add_paced(app: App, site: _Folder) -> None:
+    @app.actor(limits=[RateLimit(3, 1.0)], retry=Retry(max_attempts=3, initial=0.05))
+    async def paced(ctx: Context) -> str:
+        site.note(ctx, "started")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(limits=[Debounce(1.0, 4.0)])
+    async def settles(ctx: Context, number: int) -> int:
+        site.note(ctx, f"started:{number}")
+        return number
+
+    @app.actor(limits=[Cooldown(4.0)])
+    async def cools(ctx: Context) -> str:
+        site.note(ctx, "started")
+        return f"generation {ctx.generation}"
 
 
 def settings_of(environment: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
 from tenure.core.permits import Entry, Give, Permit
-from tenure.core.rates import is_rate
+from tenure.core.rates import SECOND, is_rate
 from tenure.core.records import Phase, Record, State, encode
 from tenure.core.subjects import decode_key
 from tenure.core.sweeps import is_over, wake_again_after
@@ -111,7 +111,7 @@ class Places:
         """What is parked there with no flag set, for the next look."""
         patience = self._patience()
         try:
-            if await self._tend(name, patience):
+            if await self._tend(name, parked, patience):
                 return set()
             runs = {run_id for _, run_id in parked if (name, run_id) in self._flagless}
             if runs:
@@ -121,20 +121,29 @@ class Places:
             _log.warning("limit.not_repaired", limit=name, error=str(error))
         return {(name, run_id) for _, run_id in parked}
 
-    async def _tend(self, name: str, patience: Patience) -> bool:
+    async def _tend(self, name: str, parked: set[tuple[str, str]], patience: Patience) -> bool:
         """Put the entry right; whether it says that somebody is parked."""
         stores = self._stores
-        if is_rate(name):  # whatever else is in it is over by itself
-            rate = (await stores.rates.read(name, patience)).entry
-            if (
-                rate is not None and rate.parked
-            ):  # nobody may be left who wakes them in time: from now on this process does
-                await stores.paces.look(name, patience)
-            return rate is not None and rate.parked
+        if is_rate(name):
+            return await self._tend_rate(name, {run_id for _, run_id in parked}, patience)
         entry = (await stores.limits.read(name, patience)).entry
         if entry is not None:
             await self._give_back(name, entry, patience)
         return entry is not None and entry.parked
+
+    async def _tend_rate(self, name: str, parked: set[str], patience: Patience) -> bool:
+        """Wake whoever was cut off from its wake-up, and whoever waits. Whatever else is in the entry is over by itself."""
+        stores = self._stores
+        entry = (await stores.rates.read(name, patience)).entry
+        if entry is None:
+            return False
+        settled = int((stores.clock.now() - _SETTLE_SECONDS) * SECOND)
+        late = {place.run_id for place in entry.places if place.at < settled and place.run_id in parked}
+        if late:
+            await self._wake(name, late, patience)
+        if entry.parked:  # nobody may be left who wakes them in time: from now on this process does
+            await stores.paces.look(name, patience)
+        return entry.parked
 
     async def _give_back(self, name: str, entry: Entry, patience: Patience) -> None:
         gates = self._stores.gates
