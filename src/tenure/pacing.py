@@ -169,9 +169,8 @@ class Paces:
 
     def _on_time(self, name: str, pace: _Pace) -> None:
         pace.timer = None
-        if not self._closed:
-            pace.asked.append(_Request(Look(), Patience(self._clock, self._patience_seconds)))
-            self._begin(name, pace)
+        pace.asked.append(_Request(Look(), Patience(self._clock, self._patience_seconds)))
+        self._begin(name, pace)
 
     async def _serve(self, name: str, pace: _Pace) -> None:
         """Answer all that is asked of a rate, a batch at a time."""
@@ -193,6 +192,8 @@ class Paces:
         if pace.timer is not None:
             pace.timer.cancel()
             pace.timer = None
+        if self._closed:
+            return
         entry = pace.found.entry if pace.found is not None else None
         if entry is not None and entry.parked:
             now = self.now()
