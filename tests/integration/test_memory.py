@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tenure import App, Context, Retry, RunFailed
+from tenure import App, Context, Cooldown, Debounce, RateLimit, Retry, RunFailed
 from tenure.testing import MemoryClient, Stuck, memory
 
 DAY = 86_400.0
@@ -190,3 +190,38 @@ class TestFixture:
             tenure_app.actors["greet"].call("you"), key="greeting", delay=timedelta(days=3)
         )
         assert await run.result() == "hello you"
+
+
+async def test_rates_debounce_and_cooldown_keep_to_virtual_time(app: App):
+    starts: dict[str, list[float]] = {"paced": [], "index": [], "report": []}
+
+    @app.actor(limits=[RateLimit(2, timedelta(hours=1))])
+    async def paced() -> None:
+        starts["paced"].append(client.now())
+
+    @app.actor(limits=[Debounce(timedelta(minutes=10), timedelta(hours=2))])
+    async def index(number: int) -> int:
+        starts["index"].append(client.now())
+        return number
+
+    @app.actor(limits=[Cooldown(timedelta(days=3))])
+    async def report() -> None:
+        starts["report"].append(client.now())
+
+    async with memory(app) as client:
+        began = client.now()
+        for run in [await client.submit(paced.call(), key=f"k{i}") for i in range(6)]:
+            await run.result()
+        hours = sorted((at - began) / 3_600 for at in starts["paced"])
+        assert hours == pytest.approx([0, 0, 1, 1, 2, 2], abs=0.01)
+        assert min(later - one for one, later in zip(hours, hours[2:], strict=False)) >= 1.0
+        for number in range(3):
+            last = await client.submit(index.call(number), key="doc")
+            await asyncio.sleep(300)  # body: five minutes of the loop's time
+        saved = client.now() - 300
+        assert await last.result() == 2
+        assert [at - saved for at in starts["index"]] == pytest.approx([600], abs=1.0)
+        while len(starts["report"]) < 2:
+            await client.submit(report.call(), key="r")
+            await asyncio.sleep(3_600)  # body: an hour of the loop's time
+        assert starts["report"][1] - starts["report"][0] == pytest.approx(3 * DAY, abs=3_700)

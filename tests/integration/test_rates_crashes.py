@@ -125,13 +125,13 @@ async def test_a_run_whose_hand_over_is_cut_off_by_a_kill_starts_within_seconds(
 
     async with site.app.connect(site.url) as client:
         held = proxy.hold(handing_over, times=1_000)
-        runs = await submit(site, client, 5)
+        runs = await submit(site, client, 9)
         await held.done.wait()
         await doomed.kill()
         await site.start_worker()
         for run in runs:
             await run.result(15)
-    check(await all_started(site, 5))
+    check(await all_started(site, 9))
 
 
 async def test_who_is_parked_starts_in_time_though_the_process_that_would_wake_it_is_killed(site: Site) -> None:
