@@ -312,10 +312,8 @@ def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death,
 def _schema_of(policy: Policy) -> int:
     if policy.pace is not None:
         return SCHEMA
-    if policy.limits:
-        return LIMITS_SCHEMA
     scheduled = policy.cron or policy.autostart or policy.catch_up != "none"
-    own = SCHEDULE_SCHEMA if scheduled else PLAIN_SCHEMA
+    own = LIMITS_SCHEMA if policy.limits else SCHEDULE_SCHEMA if scheduled else PLAIN_SCHEMA
     if policy.hooks is None:
         return own
     passed_on = (*policy.hooks.success, *policy.hooks.failure, *policy.hooks.cancel)

@@ -307,6 +307,8 @@ def test_a_record_says_the_schema_that_what_it_holds_needs() -> None:
     assert play(submit(cron="0 4 * * *")).found.schema == SCHEDULE_SCHEMA
     assert play(submit(limits=(Bound(n=1),))).found.schema == LIMITS_SCHEMA
     assert play(submit(pace=Pace(cooldown=1.0))).found.schema == SCHEMA
+    paced = Hooks(success=(Hook(task=task(pace=Pace(cooldown=1.0))),))
+    assert play(submit(hooks=paced, limits=(Bound(n=1),))).found.schema == SCHEMA
     limited = Hooks(success=(Hook(task=task(limits=(Bound(n=1),))),))
     assert play(submit(hooks=limited)).found.schema == LIMITS_SCHEMA, (
         "an older process would pass the hook on without its limits"
