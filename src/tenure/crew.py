@@ -20,7 +20,7 @@ _JUDGED_SECONDS = 0.2
 """How long it waits at most; the second while it is not known how fast places come back: after the third, from the first one."""
 _FORGET_SECONDS = 1.0
 _FADE = 0.8
-_AHEAD_SECONDS = 0.03
+_AHEAD_SECONDS = 0.1
 _MOST_AHEAD = 64
 """Who gets a place so soon is claimed already: as long as a run is in hand anyway where there is no limit."""
 _BURST_SECONDS = 0.002
@@ -91,9 +91,9 @@ class Crew:
         return bool(self._inside or self._told or self.line)
 
     @property
-    def low(self) -> int:
-        """With fewer in line than this it may run dry before the next write is there."""
-        return 2 * self.places + 8
+    def low(self) -> bool:
+        """Whether there may be nobody left to run before the next write is there."""
+        return len(self._told) + len(self.line) < 2 * self.places + 8
 
     @property
     def enough(self) -> bool:

@@ -83,7 +83,7 @@ class _Gate:
     def can_hold(self, session: str, now: float) -> bool:
         """Whether one more run may wait without being named: enough others are, and nobody is known to be parked."""
         crew = self.crews.get(session)
-        if crew is None or len(crew.line) < crew.low or self.found is None or self.asked:
+        if crew is None or crew.low or self.found is None or self.asked:
             return False
         return self.found.entry is not None and not self.found.entry.parked and self.may_wait(1, now)
 
@@ -93,7 +93,7 @@ class _Gate:
         if not self.held:
             return False
         crew = self.crews.get(self.held[0].session)
-        return crew is None or len(crew.line) < crew.low
+        return crew is None or crew.low
 
     def due(self, now: float) -> bool:
         """Whether anything is to be decided."""

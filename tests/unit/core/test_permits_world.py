@@ -37,6 +37,10 @@ def broken(world: World) -> str:
     return ""
 
 
+def is_idle(world: World) -> bool:
+    return not (world.hands or world.wakes or any(crew.void for _, crew in world.crews))
+
+
 def stuck(world: World) -> str:
     """What is wrong with a world in which nothing moves any more."""
     waiting = [run for run, record in enumerate(world.runs) if record.phase != DONE]
@@ -53,7 +57,7 @@ def explore(first: World, *, swept: int) -> tuple[str, int]:
         world, sweeps = queue.popleft()
         wrong = broken(world)
         following = list(steps(world))
-        idle = not world.hands and not world.wakes
+        idle = is_idle(world)
         if idle and not wrong:
             wrong = stuck(world)
             if wrong and sweeps < swept:
@@ -86,7 +90,7 @@ def walk(first: World, seed: int, *, swept: int) -> str:
         if wrong:
             return f"seed {seed}: {wrong}: {' | '.join(story)}"
         following = list(steps(world))
-        if not world.hands and not world.wakes:
+        if is_idle(world):
             wrong = stuck(world)
             if not wrong:
                 return ""

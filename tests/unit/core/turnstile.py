@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tenure.core.permits import Answer, Asked, Decided, Entry, Give, Permit, Take, decide, room_to_hand_over
+from tenure.core.permits import Answer, Asked, Decided, Entry, Give, Look, Permit, Take, decide, room_to_hand_over
 
 SUPERVISOR = "supervisor"
+NOBODY = -1
 READ = {"search", "cas", "publish"}
 ASKING = READ | {"hand"}
 """Between its read and its answer: a process has one of these at a time for a limit."""
-INSIDE = {"claim", "body", "outcome", "release"}
-"""Those who run, or are about to, by what their process knows."""
+NEXT = {"line", "claim", "ready"}
+"""Those who are named and have no place yet."""
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 
 
@@ -56,6 +57,8 @@ class Hand(NamedTuple):
     attempts: tuple[int, ...] = ()
     answer: Answer | None = None
     unpark: bool = False
+    inside: bool = False
+    """It has one of the places of its process."""
     may_wait: bool = True
     """Its process gives places back soon."""
     void: tuple[Give, ...] = ()
@@ -121,11 +124,12 @@ class World(NamedTuple):
 
     def free(self, session: str) -> int:
         """Places of a process that none of its runs uses."""
-        inside = sum(hand.session == session and hand.at in INSIDE for hand in self.hands)
-        return self.crew(session).places - inside
+        return self.crew(session).places - sum(hand.session == session and hand.inside for hand in self.hands)
 
-    def waiting(self, session: str) -> int:
-        return sum(hand.session == session and hand.at == "line" for hand in self.hands)
+    def others(self, hand: Hand) -> int:
+        """The other runs of its process that are named."""
+        own = [one for one in self.hands if one is not hand and one.session == hand.session]
+        return sum(one.inside or one.at in NEXT for one in own)
 
     @property
     def bodies(self) -> list[Hand]:
@@ -178,6 +182,9 @@ def steps(world: World) -> Iterator[tuple[str, World]]:
             give = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
             after = world if gone else world._replace(looks=world.looks - 1)
             yield f"a supervisor finds {run}", after.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
+    for session, crew in world.crews:
+        if crew.void and not any(hand.session == session and hand.at in ASKING | {"read"} for hand in world.hands):
+            yield f"{session} looks", world.put(None, _ask(Hand(session, Wake(NOBODY, 0), ""), Look(), "ack"))
     if world.cancels:
         for run, record in enumerate(world.runs):
             if record.phase == WAITING:
@@ -203,10 +210,15 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
         case "read" if _is_busy(world, hand):
             return
         case "line":
+            yield f"{name} may be claimed", world.put(hand, hand._replace(at="claim"))
+            yield f"{name} parks", world.put(hand, _take(world, hand._replace(may_wait=False)))
+        case "ready":
             if world.free(hand.session) > 0:
-                yield f"{name} starts", world.put(hand, hand._replace(at="claim"))
-            else:
-                yield f"{name} parks", world.put(hand, _take(world, hand._replace(may_wait=False)))
+                yield f"{name} starts", world.put(hand, hand._replace(at="body", inside=True))
+            elif world.retries:
+                again = world._replace(retries=world.retries - 1).record(hand.wake.run, phase=WAITING, session="")
+                again = again.wake(Wake(hand.wake.run, hand.wake.attempt + 1))
+                yield f"{name} is handed back", again.put(hand, hand._replace(at="release"))
         case "read":
             if world.without == 36 and hand.oldest is None:  # searches before it reads
                 oldest = tuple(dict.fromkeys(run for _, run, _ in world.parked))
@@ -247,22 +259,23 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
         case "outcome":
             yield from _outcome(world, hand)
         case "release":
-            yield _release(world, hand, name)
+            yield from _release(world, hand, name)
         case "ack":
             yield name, world.put(hand, None)
         case "nak":
             yield name, world.put(hand, None).wake(hand.wake)
 
 
-def _release(world: World, hand: Hand, name: str) -> tuple[str, World]:
+def _release(world: World, hand: Hand, name: str) -> Iterator[tuple[str, World]]:
     after = world.unpark(hand.wake.run) if hand.unpark and world.without != 34 else world
     give = Give(run_id=str(hand.wake.run), attempt=hand.wake.attempt + 1, session=hand.session)
     then = hand.then if hand.then in {"ack", "nak"} else "ack"
-    if world.lines and world.waiting(hand.session) > world.free(hand.session):  # the next in line has it now
-        crew = world.crew(hand.session)
-        after = after.with_crew(hand.session, crew._replace(void=(*crew.void, give)))
-        return f"{name} (passes on)", after.put(hand, hand._replace(at=then))
-    return name, after.put(hand, _ask(hand, give, then))
+    crew, others = world.crew(hand.session), world.others(hand)
+    if world.lines and others:  # they have it now, or whoever asks in the next moment
+        passed = after.with_crew(hand.session, crew._replace(void=(*crew.void, give)))
+        yield f"{name} (passes on)", passed.put(hand, hand._replace(at=then, inside=False))
+    if not world.lines or others < crew.places:
+        yield name, after.put(hand, _ask(hand._replace(inside=False), give, then))
 
 
 def _ask(hand: Hand, asked: Asked, then: str) -> Hand:
@@ -346,7 +359,7 @@ def _claim(world: World, hand: Hand) -> World:
     dead = record.phase == RUNNING and record.session not in world.sessions
     if (record.phase == WAITING or dead) and record.attempt == hand.wake.attempt:
         after = world.record(run, phase=RUNNING, attempt=record.attempt + 1, session=hand.session)
-        return after.put(hand, hand._replace(at="body"))
+        return after.put(hand, hand._replace(at="ready" if world.lines else "body"))
     if record.phase == WAITING or dead:  # another attempt than the place is for
         fresh = hand._replace(wake=hand.wake._replace(attempt=record.attempt))
         return world.put(hand, _take(world, fresh))
