@@ -249,7 +249,7 @@ async def again(ctx: Context) -> str:
 async def solo(ctx: Context) -> str:
     """One at a time."""
     with _told(ctx, "solo", "solo", 1):
-        await asyncio.sleep(0.01)  # body:
+        await asyncio.sleep(0.1)  # body:
         return _tag(ctx)
 
 

@@ -35,11 +35,6 @@ async def set_up(stores: Stores) -> None:
         f"STREAM.CREATE.{HISTORY}",
         {"name": HISTORY, "sources": [source], "storage": "file", "num_replicas": app.config.replicas},
     )
-    # What is published again a second later is stored again: then nobody but Tenure knows that it is the same command.
-    inbox = await _api(stores, f"STREAM.INFO.{stores.names.inbox_stream}", {})
-    await _api(
-        stores, f"STREAM.UPDATE.{stores.names.inbox_stream}", inbox["config"] | {"duplicate_window": 1_000_000_000}
-    )
 
 
 async def owing(stores: Stores) -> dict[str, str]:

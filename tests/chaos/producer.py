@@ -107,7 +107,7 @@ class Producer:
             (5, stubborn.call),
             (6, again.call),
             (12, solo.call),
-            (16, partial(shared.call, chance.choice("ab"), seconds / 10)),
+            (16, partial(shared.call, chance.choice("aab"), seconds / 2)),
         ]
         return chance.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]()
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from tests.history.evidence import BodyLine, Evidence, Fault, Violation, answered
+from tests.history.evidence import CHIME, BodyLine, Evidence, Fault, Violation, answered
 from tests.history.known import Known
 
 
@@ -55,6 +55,7 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
         r.last.phase for r in {r.last.run_id: r for r in evidence.revisions if r.last}.values() if r.last
     )
     asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in answered(evidence.asks))
+    known = Known(evidence)
     everyone, undisturbed = takeovers(evidence, faults)
     rows = {
         "faults": _counted(kinds),
@@ -64,6 +65,9 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
         "bodies": str(sum(1 for line in evidence.bodies if line.what == "start")),
         "asks": _counted(asks),
         "outcomes": _counted(outcomes),
+        "limits": f"{sum(1 for line in evidence.bodies if line.allowed)} bodies under one, {len(evidence.limits)} writes",
+        "ticks": str(len(known.run_ids.get(CHIME, ()))),
+        "inbox": f"{len({line.id for line in evidence.commands if line.acked})} commands acknowledged",
         "superseded": _counted(Counter(evidence.counts.superseded)),
         "at rest after": f"{evidence.rest_seconds:.1f} s" if evidence.quiet else "never",
         "takeovers": spread(everyone),
