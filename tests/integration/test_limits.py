@@ -65,6 +65,28 @@ async def test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less(
     assert took < 2 * tasks / n * 0.1
 
 
+@pytest.mark.parametrize("n", [1, 10])
+async def test_places_that_are_passed_on_within_a_process_are_never_more_than_n(
+    app: App, client: Client, workers: Workers, n: int
+) -> None:
+    """Hundreds of short bodies, a hundred in hand: nobody parks, the next ones are claimed before there is room for them."""
+    seen = Seen()
+
+    @app.actor(limits=[Limit(n)])
+    async def capped() -> None:
+        await seen.body("", 0.002)
+
+    runs = await client.submit_many([(capped.call(), None)] * 500)
+    async with workers.run(app, concurrency=100) as running:
+        for run in runs:
+            assert not isinstance(run, Exception)
+            await run.result(60)
+        await no_limit_in_use(client)
+        claims = running.worker.metrics.claims
+        assert claims["capped", "won"] == 500, "nobody is handed back"
+    assert seen.most[""] == n
+
+
 async def test_runs_get_their_places_in_the_order_in_which_they_parked(
     app: App, client: Client, workers: Workers
 ) -> None:

@@ -86,8 +86,8 @@ LIMITS = (
     Guard(
         "limits: who is handed a place by a write whose answer is lost is woken",
         _GATES,
-        "for run_id, one in handed.items() if run_id in reserved),",
-        "for run_id, one in handed.items() if run_id in decided.reserved),",
+        "                    for run_id, one in handed.items()\n                    if run_id in reserved\n",
+        "                    for run_id, one in handed.items()\n                    if run_id in decided.reserved\n",
         (_STORE + "test_a_write_whose_answer_is_lost_is_found_out_about",),
     ),
     Guard(
@@ -122,9 +122,16 @@ LIMITS = (
     Guard(
         "limits: a process runs no more at once than it has places",
         "src/tenure/crew.py",
-        "        while self.line and len(self._inside) < self.places:\n",
-        "        while self.line:\n",
-        (_LINES + "test_a_place_passes_to_the_next_in_line_with_no_write",),
+        "        elif len(self._inside) < self.places:\n",
+        "        elif True:\n",
+        (REAL + "test_limits.py::test_places_that_are_passed_on_within_a_process_are_never_more_than_n",),
+    ),
+    Guard(
+        "limits: a body that is claimed ahead waits for its place",
+        "src/tenure/worker/handler.py",
+        "        placed = live.ticket is None or await live.ticket.place()\n",
+        "        placed = True\n",
+        (REAL + "test_limits.py::test_places_that_are_passed_on_within_a_process_are_never_more_than_n",),
     ),
     Guard(
         "limits: who gives way in line is not started meanwhile",

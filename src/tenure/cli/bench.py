@@ -109,6 +109,7 @@ class _Bench:
             self._step("inbox", 0)
             figures = await more.inbox(stage, self._plan)
             stage.start_worker()
+            await stage.warm_up()
             await stage.settle(self._account)
         async with self._stage("scheduled", 100).open() as stage:
             self._step(f"{self._plan.scheduled:,} scheduled keys")
