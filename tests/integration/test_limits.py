@@ -87,6 +87,33 @@ async def test_places_that_are_passed_on_within_a_process_are_never_more_than_n(
     assert seen.most[""] == n
 
 
+async def test_a_run_that_was_claimed_ahead_is_handed_back_if_its_place_does_not_come(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N = 1: after hundreds of short bodies a long one. Who was claimed in the hope of a short one runs once, later."""
+    monkeypatch.setattr("tenure.worker.places._LONGEST_WAIT_SECONDS", 0.2)
+    seen = Seen()
+
+    @app.actor(limits=[Limit(1)])
+    async def capped(ctx: Context, seconds: float) -> None:
+        await seen.body("", seconds, ctx.key)
+
+    times = [0.0] * 300 + [1.5] + [0.0] * 40
+    runs = await client.submit_many([(capped.call(seconds), f"k{i}") for i, seconds in enumerate(times)])
+    async with workers.run(app, concurrency=60):
+        statuses = []
+        for run in runs:
+            assert not isinstance(run, Exception)
+            statuses.append(await run.wait(30))
+        await no_limit_in_use(client)
+    assert seen.most[""] == 1
+    assert sorted(seen.order) == sorted(f"k{i}" for i in range(len(times)))
+    assert {(status.phase, status.failures) for status in statuses} == {("succeeded", 0)}
+    handed_back = sum(status.attempt > 1 for status in statuses)
+    print(f"{handed_back} were handed back")
+    assert handed_back
+
+
 async def test_runs_get_their_places_in_the_order_in_which_they_parked(
     app: App, client: Client, workers: Workers
 ) -> None:

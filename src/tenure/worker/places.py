@@ -127,10 +127,15 @@ class Ticket:
         return answer
 
     async def place(self) -> bool:
-        """Wait until the body may start. False: it is not its turn for so long that it had better be handed back."""
+        """Wait until the body may start. False: it is not its turn for so long that it had better be handed back.
+
+        An attempt's deadline counts from its claim: this takes a tenth of its time at most.
+        """
+        timeout = self._task.policy.timeout if self._task is not None else None
+        longest = _LONGEST_WAIT_SECONDS if timeout is None else min(_LONGEST_WAIT_SECONDS, timeout / 10)
         for name, attempt in self._held.items():
             give = Give(run_id=self.run_id, attempt=attempt, session=self.session)
-            if not await self._places.stores.gates.place(name, give, _LONGEST_WAIT_SECONDS):
+            if not await self._places.stores.gates.place(name, give, longest):
                 return False
         return True
 
