@@ -204,12 +204,12 @@ class Workers(Commits):
     # -- counting ----------------------------------------------------------------------------------------------------
 
     def count_ended(self, done: Done) -> Shell:
-        """``Handler._count_drop`` and ``Keepers._count_ended``: by whoever stored the end."""
+        """``Counting.drop`` and ``Keepers._count_ended``: by whoever stored the end."""
         if self.cells.made[done.made].did in {Did.CANCELLED, Did.FORCED}:
             yield ("count", "cancelled", 1)
 
     def count_stored(self, holder: Holder, result: Done | No) -> Shell:
-        """``Handler._count_stored``: what was done, or what the record shows of one's own write (``tail._did``)."""
+        """``Counting.stored``: what was done, or what the record shows of one's own write (``tail._did``)."""
         if isinstance(result, Done):
             yield from self.count_ended(result)
             return

@@ -16,7 +16,7 @@ LIMITS = (
     Guard(
         "limits: the claim asks for the place of this very attempt",
         CORE + "claims.py",
-        "    if record.task.policy.limits and command.permit != attempt:\n        return Refused(Why.LIMITED)\n",
+        "    if command.permit != attempt and needs_leave(policy):\n        return Refused(Why.LIMITED)\n",
         "",
         (REAL + "test_limits.py::test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less",),
     ),
@@ -58,8 +58,8 @@ LIMITS = (
     Guard(
         "limits: [38] a parked message counts as a message of its run",
         "src/tenure/nats/work.py",
-        "bool(record.task.policy.limits)\n",
-        "False and bool(record.task.policy.limits)\n",
+        '            or await self._has(self._names.park("*", record.key, record.run_id), patience)\n',
+        "",
         (_STORE + "test_38_a_parked_message_counts_as_a_message_of_its_run",),
     ),
     Guard(

@@ -29,6 +29,7 @@ from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.body import Ended, Halted, Raised, run_body
+from tenure.worker.counting import Counting
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.holds import Holds
@@ -61,6 +62,7 @@ class Handler:
         self._stores = stores
         self._table = table
         self._metrics = metrics
+        self._counting = Counting(metrics, stores.clock)
         self._holds = holds
         self._head = Head(app, stores, table, holds)
         self._tail = Tail(stores)
@@ -109,11 +111,11 @@ class Handler:
         looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
         match looked:
             case Won(committed, ticket):
-                self._count_claim(committed)
+                self._counting.claim(committed)
                 live.ticket = ticket if is_bounded(committed.record.task) else None
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
-                self._count_drop(outcome, record, decided=decided is not None)
+                self._counting.drop(outcome, record, decided=decided is not None)
                 await tell_head(self._stores.history, live, delivery, looked, lease.id)
                 if decided is not None:
                     await self._stores.carry_out(decided, patience)
@@ -195,7 +197,7 @@ class Handler:
             live.answered = True
             return
         live.answered = True
-        self._count_stored(actor, done.did)
+        self._counting.stored(actor, done.did)
         self._tell_end(live, context, done)
         await self._tail.settle(done, live.run_id, patience)
         await self._stores.work.ack(live.reply)
@@ -325,7 +327,7 @@ class Handler:
             self._displace(live)
 
     async def _evicted(self, live: Live, context: Context, stored: Committed) -> None:
-        self._count_stored(stored.record.task.actor, stored.decision.did.value)
+        self._counting.stored(stored.record.task.actor, stored.decision.did.value)
         _log.error("run.stuck", key=live.key, run_id=live.run_id, attempt=context.attempt, told=live.told)
         try:
             await self._stores.carry_out(stored, Patience(self._stores.clock, self._stores.config.patience_seconds))
@@ -367,38 +369,3 @@ class Handler:
         if note is not None:
             live.last_note = self._stores.clock.steady()
             await self._stores.sessions.note(live.key, note)
-
-    # -- counting ----------------------------------------------------------------------------------------------------
-
-    def _count_claim(self, committed: Committed) -> None:
-        record, metrics = committed.record, self._metrics
-        actor, queue = record.task.actor, record.task.queue
-        did = committed.decision.did
-        metrics.claims[actor, did.value] += 1
-        if did is Did.TAKEOVER:
-            metrics.takeovers[actor] += 1
-            _log.info("run.taken_over", key=record.key, run_id=record.run_id, attempt=record.attempt)
-        wait = max(0.0, self._stores.clock.now() - record.queued_at)
-        if queue in metrics.queue_wait:
-            metrics.queue_wait[queue].observe(wait)
-            if record.due:
-                metrics.lateness[queue].observe(wait)
-
-    def _count_drop(self, outcome: str, record: Record | None, *, decided: bool) -> None:
-        actor, metrics = record.task.actor if record else "", self._metrics
-        metrics.claims[actor, outcome] += 1
-        if outcome == Did.DROPPED.value:
-            metrics.outcomes[actor, Did.CANCELLED.value] += 1
-        elif decided:
-            ended = Did.CANCELLED.value if outcome == Did.CANCELLED.value else Did.FAILED.value
-            metrics.outcomes[actor, ended] += 1
-            if ended == Did.CANCELLED.value:
-                metrics.cancelled[actor, "running"] += 1
-
-    def _count_stored(self, actor: str, did: str) -> None:
-        if did == Did.CANCELLED.value:
-            self._metrics.cancelled[actor, "running"] += 1
-        elif did == Did.FORCED.value:
-            self._metrics.cancelled[actor, "forced"] += 1
-            did = Did.CANCELLED.value
-        self._metrics.outcomes[actor, did] += 1
