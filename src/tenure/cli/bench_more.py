@@ -16,6 +16,8 @@ from tenure.nats.connection import ApiError
 
 _LONGEST_SECONDS = 300.0
 _BATCH = 10_000
+_WRITTEN_SECONDS = 6.0
+"""What was written so lately is not taken for idle."""
 _AHEAD = timedelta(days=1)
 
 
@@ -72,6 +74,7 @@ async def scheduled(stage: Stage, plan: Plan) -> Figures:
     runs: list[tuple[Call[Any], str | None]] = [(stage.bench.noop.call(), None)] * plan.scheduled
     for start in range(0, len(runs), _BATCH):
         await _submit(stage, runs[start : start + _BATCH], at=at)
+    await asyncio.sleep(_WRITTEN_SECONDS)
     supervisor = stage.start_supervisor()
     await asyncio.sleep(plan.settle_seconds)
     before, started = cpu_seconds(supervisor.pid), time.perf_counter()

@@ -48,8 +48,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     memory_tasks: int = 200_000
     commands: int = 15_000
     scheduled: int = 100_000
-    settle_seconds: float = 20.0
-    scheduled_seconds: float = 30.0
+    settle_seconds: float = 35.0
+    scheduled_seconds: float = 20.0
 
 
 QUICK = Plan(

@@ -15,6 +15,7 @@ from tenure.core.errors import TenureError, Unavailable
 from tenure.core.sessions import Session
 from tenure.core.sweeps import owners, partition_of
 from tenure.lease import Lease
+from tenure.nats.patience import Patience
 from tenure.service import Service
 from tenure.supervisor.api import AT_ONCE, Api
 from tenure.supervisor.blobs import Leftovers
@@ -24,6 +25,7 @@ from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.places import Places
 from tenure.supervisor.releases import Releases
 from tenure.supervisor.schedules import Schedules
+from tenure.supervisor.stillness import LONGEST_SECONDS, MANY_RECORDS, Seen, look
 from tenure.supervisor.sweep import Sweep
 from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
@@ -119,12 +121,14 @@ class Supervisor(Service):
 
     async def _sweep(self, sweep: Sweep) -> None:
         """Pass over all records again and again."""
-        number = 0
+        number = passed = 0
         await self._ready_to_judge()
         while True:
             started = self.stores.clock.steady()
             everything = number % _EVERYTHING_EVERY == 0
+            everything = everything or (sweep.calm and passed >= MANY_RECORDS)
             try:
+                before = await look(self.stores, self._patience())
                 passed = await sweep.whole((lambda _key: True) if everything else self._mine())
             except Unavailable as error:
                 _log.warning("sweep.failed", error=str(error))
@@ -137,6 +141,22 @@ class Supervisor(Service):
             pause = max(config.sweep_seconds, _REST * took)
             self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
             await asyncio.sleep(pause)
+            if everything and passed >= MANY_RECORDS:
+                await self._while_still(sweep, before, started + LONGEST_SECONDS)
+
+    async def _while_still(self, sweep: Sweep, before: Seen, until: float) -> None:
+        """Wait for as long as a pass would find what the last one has found."""
+        config, clock = self.app.config, self.stores.clock
+        try:
+            while sweep.calm and clock.steady() < until and (await look(self.stores, self._patience())).is_as(before):
+                self._swept_at = clock.steady()
+                self._sweep_by = max(self._sweep_by, self._swept_at + config.sweep_seconds + config.patience_seconds)
+                await asyncio.sleep(config.sweep_seconds)
+        except Unavailable as error:
+            _log.warning("sweep.failed", error=str(error))
+
+    def _patience(self) -> Patience:
+        return Patience(self.stores.clock, self.app.config.patience_seconds)
 
     async def _rescue(self, sweep: Sweep) -> None:
         """Whenever a session is closed: find what it held, at once."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tenure.core.records import read_state
+from tenure.core.records import TERMINAL, Phase, read_state
 from tenure.core.subjects import encode_key
 from tenure.core.sweeps import deserves_a_look
 from tenure.core.switches import switch_at
@@ -55,6 +55,8 @@ class Sweep:
         self._schedules = schedules
         self._places = places
         self._releases = releases
+        self.calm = False
+        """Whether the last pass met nothing but records that are over, or due later: only something new changes that."""
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
@@ -65,13 +67,17 @@ class Sweep:
         await self._places.look(is_mine, {name: runs for name, runs in stored.parked.items() if not switch_at(name)})
         passed = 0
         parked = LeftParked(stored.parked)
+        self.calm = not stored.parked
 
         def on_header(header: Header) -> None:
             nonlocal passed
             passed += 1
             state = read_state(header.state)
             if state is None:
+                self.calm = False
                 return
+            later = state.phase is Phase.WAITING and state.due > stores.clock.now()
+            self.calm = self.calm and not state.flags and (later or state.phase in TERMINAL)
             if state.autostart:
                 self._schedules.saw(header.key, state)
             token = encode_key(header.key)
@@ -88,6 +94,7 @@ class Sweep:
                 has_timer=stored.timers.has(token, state.run_id),
             )
             if suspicious:
+                self.calm = False
                 self._keepers.ask(header.key, header.revision)
 
         started = stores.clock.steady()
