@@ -30,7 +30,7 @@ _BURST_SECONDS = 0.002
 class Request:
     """One thing asked, who waits for its answer, and how its run's message is stored."""
 
-    __slots__ = ("answer", "asked", "came_at", "granted", "park", "patience", "stored")
+    __slots__ = ("answer", "asked", "came_at", "early", "granted", "park", "patience", "stored")
 
     def __init__(
         self, asked: Asked, patience: Patience, now: float, park: Callable[[], Awaitable[int]] | None = None
@@ -38,6 +38,8 @@ class Request:
         self.asked = asked
         self.patience = patience
         self.came_at = now
+        self.early = True
+        """Whether its run may be claimed before there is a place: not where a crash meanwhile would use its last attempt up."""
         self.park = park
         self.stored = 0
         self.granted = Answer.GRANTED
@@ -124,7 +126,7 @@ class Crew:
         Returns those whose process has gone on without them: they are not needed.
         """
         gone: list[Give] = []
-        while self.line and len(self._inside) + len(self._told) < self.places + ahead:
+        while self.line and len(self._inside) + len(self._told) < self.places + (ahead if self.line[0].early else 0):
             request = self.line.popleft()
             if isinstance(request.asked, Take):
                 if request.tell(request.granted):

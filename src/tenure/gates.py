@@ -148,10 +148,12 @@ class Gates:
         """How many runs wait here for a place that is about to be given back."""
         return sum(gate.waiting for gate in self._gates.values())
 
-    async def take(self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False) -> Answer:
+    async def take(
+        self, name: str, take: Take, park: Park, patience: Patience, *, reserved: bool = False, early: bool = True
+    ) -> Answer:
         """Ask for a place, to be awaited by ``place`` before the body starts.
 
-        ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved.
+        ``park`` stores the run's message; ``reserved``: the run was woken for a place that is reserved; ``early``: see ``Request``.
 
         Granted (``FROM_PARKED``: call ``unpark`` before it is given back), parked, or busy. Raises Unavailable or
         OutcomeUnknown.
@@ -159,6 +161,7 @@ class Gates:
         gate = self._gates.get(name)
         now = self._clock.steady()
         request = Request(take, patience, now, park)
+        request.early = early
         crew = None if gate is None else gate.crews.get(take.session)
         if crew is not None:
             crew.asks(take)

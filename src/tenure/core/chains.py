@@ -20,6 +20,8 @@ def keep_alive(record: Record | None, command: c.KeepAlive, now: float) -> Resul
         if record is not None and record.deployed > command.deployed:
             return Refused(Why.OUTDATED)
         return _scheduled(record, command, 0.0, now)
+    if record.task.actor != command.task.actor:
+        return Refused(Why.DIFFERS)  # somebody's run has the key: it is not for a schedule to end it
     if record.phase is not Phase.WAITING:
         return Refused(Why.LIVE)  # nobody is stopped for it: its successor waits soon
     if _is_same(record, command):

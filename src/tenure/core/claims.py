@@ -8,7 +8,7 @@ from tenure.core import commands as c
 from tenure.core.endings import conclude_stop, finish
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Did, Refused, Why
-from tenure.core.pace import dropped, needs_leave
+from tenure.core.pace import dropped, needs_leave, settled_by
 from tenure.core.parts import LOST, Result, decide, ended, owed, superseded
 from tenure.core.records import Holder, Phase, Previous, Record
 
@@ -86,7 +86,7 @@ def start(record: Record, command: c.Claim, now: float, did: Did, failures: int)
         return Refused(Why.HELD)
     attempt = record.attempt + 1
     policy = record.task.policy
-    if command.permit != attempt and needs_leave(policy):
+    if needs_leave(policy) and (command.permit != attempt or command.settled != settled_by(record)):
         return Refused(Why.LIMITED)
     if command.excess:  # what was begun is finished
         return Refused(Why.LIMITED) if record.attempt else dropped(record, command.excess, now)

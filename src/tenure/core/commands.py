@@ -88,7 +88,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     counted). ``own_lost``: a holder under this very session whose body its process does not run; a later attempt, which
     another delivery may have started since, is not meant. ``next_run_id`` is for a successor. ``permit``: the attempt for
     which it has a place under each of the actor's limits, and a start under its rates; 0: none. ``held``: a switch keeps its
-    body from being started. ``excess``: the reason for which a run that has not started yet is to be dropped.
+    body from being started. ``excess``: the reason for which a run that has not started yet is to be dropped. ``settled``: the
+    submit that the run had last taken in (``Settling.by``) when it got that leave: another one may have brought other arguments.
     """
 
     session: str
@@ -100,6 +101,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     permit: int = 0
     held: bool = False
     excess: str = ""
+    settled: str = ""
 
 
 class Successor(Struct, frozen=True, kw_only=True):

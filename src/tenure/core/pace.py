@@ -64,6 +64,11 @@ def took_in(record: Record, run_id: str) -> bool:
     return record.settling is not None and record.settling.by == run_id
 
 
+def settled_by(record: Record | None) -> str:
+    """The submit that the run has last taken in; empty if it is not debounced."""
+    return record.settling.by if record is not None and record.settling is not None else ""
+
+
 def settle(record: Record, command: c.Submit, now: float) -> Decision:
     """The run that waits, with what this submit asks for: later, and with its arguments."""
     since = record.settling.since if record.settling is not None else now
@@ -86,7 +91,9 @@ def settle(record: Record, command: c.Submit, now: float) -> Decision:
     )
     # The wake-up that it has comes sooner, and is put off. Nobody else would bring one that is late, or lost.
     moved = (record.task.queue, record.task.priority) != (task.queue, task.priority)
-    wanted = due < record.due or moved or told != record.previous or now > record.queued_at + _STALE_SECONDS
+    # One that was due may wait in the parking, under what its old arguments said.
+    late = record.due <= now or now > record.queued_at + _STALE_SECONDS
+    wanted = due < record.due or moved or told != record.previous or late
     return Decision(Did.SETTLED, made, effects_of(made) if wanted else ())
 
 

@@ -62,8 +62,8 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     c.Replace: {None: (_W,), **dict.fromkeys((_W, _R, _S, _OK, _F, _C), (_W, Why.ALREADY, Why.CROWDED))},
     c.KeepAlive: {
         None: (_W,),
-        _W: (_W, Why.LIVE, Why.OUTDATED, Why.CROWDED),
-        **dict.fromkeys((_R, _S), (Why.LIVE,)),
+        _W: (_W, Why.LIVE, Why.DIFFERS, Why.OUTDATED, Why.CROWDED),
+        **dict.fromkeys((_R, _S), (Why.LIVE, Why.DIFFERS)),
         **dict.fromkeys((_OK, _F, _C), (_W, Why.OUTDATED, Why.CROWDED)),
     },
     c.Retire: {

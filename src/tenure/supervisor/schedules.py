@@ -13,6 +13,7 @@ from typing import Any
 from tenure.actors import Actor, module_of
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, State
 from tenure.metrics import Metrics
 from tenure.nats.runs import Committed
@@ -32,6 +33,7 @@ class Schedules:
         self._modules = {module_of(actor.function) for actor in actors.values()}
         self._deployed = stores.clock.now()
         self._gone: set[str] = set()
+        self._taken: set[str] = set()
 
     async def keep(self) -> None:
         """Ask for each of them, and again and again, until cancelled."""
@@ -61,6 +63,13 @@ class Schedules:
                 self._metrics.repairs["schedule"] += 1
                 _log.info("schedule.changed", key=key, did=result.decision.did.value)
                 await stores.carry_out(result, patience)
+            if isinstance(result, Committed) or result.refused.why is not Why.DIFFERS:
+                self._taken.discard(key)
+            elif key not in self._taken:  # told once: it is looked at again each round
+                self._taken.add(key)
+                record = result.found.record
+                actor = record.task.actor if record is not None else ""
+                _log.warning("schedule.key_taken", key=key, actor=actor, hint="it starts once that run has ended")
         except (NewerSchema, UnreadableRecord, StillOwed) as error:  # for a newer Tenure, for people, or for a keeper
             _log.warning("schedule.passed_over", key=key, error=str(error))
         except (Unavailable, OutcomeUnknown) as error:  # the next round asks again

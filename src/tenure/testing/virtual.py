@@ -35,6 +35,7 @@ _HOUSEKEEPERS = (
     "tenure.supervisor.",
     "tenure.worker.service",
     "tenure.worker.puller",
+    "tenure.worker.remnants",
     "nats.",
 )
 _BETWEEN = ("asyncio.", "contextlib", "tenure.nats.memory.server", __name__)

@@ -112,7 +112,7 @@ class Handler:
         match looked:
             case Won(committed, ticket):
                 self._counting.claim(committed)
-                live.ticket = ticket if is_bounded(committed.record.task) else None
+                live.ticket = ticket if ticket.is_used or is_bounded(committed.record.task) else None
                 await self._run(live, committed, lease, patience)
             case Drop(outcome, record, decided):
                 self._counting.drop(outcome, record, decided=decided is not None)
@@ -158,6 +158,16 @@ class Handler:
     # -- body and tail -----------------------------------------------------------------------------------------------
 
     async def _run(self, live: Live, committed: Committed, lease: Lease, patience: Patience) -> None:
+        try:
+            await self._run_claimed(live, committed, lease, patience)
+        except TenureError:  # trust is over: a supervisor finds its places
+            raise
+        except Exception:  # a defect of ours ends this run's handling, and not its limits
+            if not live.in_body and not live.in_thread:
+                await self._give_back_unhurt(live)
+            raise
+
+    async def _run_claimed(self, live: Live, committed: Committed, lease: Lease, patience: Patience) -> None:
         record = committed.record
         context = self._context(live, record, committed.revision, lease)
         if not lease.trusted:  # since the claim was sent: it may be another's already
@@ -236,8 +246,10 @@ class Handler:
         if not board.idle and (not await board.until_known(_SWITCHES_SECONDS) or self._holds.now(record, args)):
             live.tell("drain")  # switched off while the claim was under way: it goes back, and is held there
         self._start_timers(live, record)
-        if live.ticket is not None and not await live.ticket.slots.begin(patience):
+        if live.ticket is not None and live.told is None and not await live.ticket.slots.begin(patience):
             return Halted()
+        if not board.idle and (not board.known or self._holds.now(record, args)):  # that may have taken its time
+            live.tell("drain")
         if isinstance(live.remote, Remote):
             return await live.remote.run(context, args, partial(self._note, live), limit)
         return await run_body(actor, context, live, args, self._pool, limit)

@@ -14,6 +14,7 @@ from tenure.app import App
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
+from tenure.core.pace import settled_by
 from tenure.core.permits import Answer
 from tenure.core.policy import SHORT_DELAY
 from tenure.core.records import Phase, Record, encode
@@ -125,7 +126,8 @@ class Head:
                     if answer is Answer.BUSY:
                         return Later("busy", record.task.actor)
                     excess = ticket.slots.reason if answer is Answer.EXCESS else ""
-                    command = replace(command, permit=record.attempt + 1, excess=excess)
+                    permit, settled = record.attempt + 1, settled_by(record)
+                    command = replace(command, permit=permit, excess=excess, settled=settled)
                     continue
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)

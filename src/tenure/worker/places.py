@@ -14,6 +14,7 @@ from typing import Any
 from tenure.actors import Actor
 from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
+from tenure.core.pace import settled_by
 from tenure.core.permits import Answer, Bound, Give, Take, name_of
 from tenure.core.records import Record, Task, encode
 from tenure.nats.parking import Parking
@@ -71,6 +72,7 @@ class Ticket:
         "_held",
         "_limits",
         "_places",
+        "_settled",
         "_task",
         "_unparking",
         "_woken",
@@ -89,11 +91,16 @@ class Ticket:
         self._limits: dict[str, Bound] = {}
         self._held: dict[str, int] = {}
         self._unparking: list[asyncio.Task[None]] = []
+        self._settled = ""
         self.slots = Slots(places.stores, places.paces, run_id, again=again, woken=woken)
 
     def met(self, record: Record | None) -> None:
         """A record that was found: it may tell which limits the run has."""
-        if record is not None and record.run_id == self.run_id and is_bounded(record.task):
+        if record is None or record.run_id != self.run_id or not is_bounded(record.task):
+            return
+        if self._task is None:
+            self._settled = settled_by(record)
+        if self._settled == settled_by(record):  # else what it may have is that of the arguments before
             self._task = record.task
 
     async def take(self, found: Found, record: Record, patience: Patience) -> Answer:
@@ -103,6 +110,10 @@ class Ticket:
         """
         gates, parking = self._places.stores.gates, self._places.stores.parking
         attempt = record.attempt + 1
+        if self._settled != settled_by(record):  # other arguments: what was asked for the old ones is nothing to it
+            await self.give_back(patience)
+            self._limits, self._woken, self._settled = {}, False, settled_by(record)
+            self.slots.forget()
         self._task = record.task
         for name, bound in (self._limits or await self._known(patience)).items():
             n, deployed = self._places.said_of(record.task.actor, bound)
@@ -110,7 +121,8 @@ class Ticket:
                 key=record.key, run_id=self.run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
             )
             park = partial(_park, parking, name, record, found.revision, patience)
-            answer = await gates.take(name, take, park, patience, reserved=self._woken)
+            early = record.failures + 1 < record.task.policy.max_attempts
+            answer = await gates.take(name, take, park, patience, reserved=self._woken, early=early)
             if answer not in {Answer.GRANTED, Answer.FROM_PARKED}:
                 await self._give(patience, keep=name)
                 await self.slots.leave(record.task, patience)
@@ -139,8 +151,15 @@ class Ticket:
                 return False
         return True
 
+    @property
+    def is_used(self) -> bool:
+        """Whether it may have something that is to be given back."""
+        return bool(self._held or self._unparking or self._woken or self.slots.marked)
+
     def pass_on(self, patience: Patience) -> bool:
         """Pass its places on to others of this process that are next in line; False: some are left to be given back."""
+        if self.slots.marked:  # it did not start: its starts go back as well
+            return False
         if self._unparking:  # its message is to be removed while it is named [34]
             return False
         for name in list(self._held):

@@ -105,6 +105,15 @@ class Slots:
         self._marks = {}
         return True
 
+    @property
+    def marked(self) -> bool:
+        """Whether it has starts that it did not make use of."""
+        return bool(self._marks)
+
+    def forget(self) -> None:
+        """The run has other arguments now, and so other rates."""
+        self._rates, self._woken = {}, False
+
     async def leave(self, task: Task | None, patience: Patience) -> None:
         """The run does not start: give up what it may have. Raises as ``take``."""
         if task is not None and pace_of(task).rates and (self._woken or self._marks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.outcomes import Did, Why
@@ -32,6 +33,14 @@ def test_any_number_of_supervisors_start_one_chain() -> None:
     at = play(keep("r1"))
     assert refused(at, keep("r2")) is Why.LIVE
     assert refused(at, keep("r3", deployed=9.0)) is Why.LIVE
+
+
+def test_a_schedule_leaves_somebody_elses_run_alone() -> None:
+    """Its key was given to a run of another actor: that is not for a deployment to end."""
+    theirs = submit("r1")
+    other = replace(keep("r2", deployed=9.0), task=replace(keep("r2").task, actor="another"))
+    assert refused(play(theirs), other) is Why.DIFFERS
+    assert refused(play(theirs, claim()), other) is Why.DIFFERS
 
 
 def test_a_chain_of_a_cron_schedule_starts_with_its_next_fire() -> None:

@@ -217,6 +217,7 @@ def keeps() -> Iterator[Row]:
     yield Row("nothing", keep("r9"), W)
     for phase in ("waiting", "running", "stopping"):
         yield Row(f"kept: {phase}", keep("r9"), Why.LIVE)
+        yield Row(f"kept: {phase}", replace(keep("r9"), task=replace(keep("r9").task, actor="another")), Why.DIFFERS)
     yield Row("kept: waiting", keep("r9", deployed=2.0, every=5.0), Why.OUTDATED)
     yield Row("kept: waiting", keep("r9", deployed=3.0, every=5.0), W)
     yield Row("full: waiting", keep("r9", deployed=3.0), Why.CROWDED)

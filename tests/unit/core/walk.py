@@ -15,6 +15,7 @@ from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
 from tenure.core.marks import Place, mark
 from tenure.core.outcomes import Apply, Decision, Did, Refused, Signal, Wake, Why, effects_of
+from tenure.core.pace import settled_by
 from tenure.core.permits import Bound
 from tenure.core.records import (
     TERMINAL,
@@ -39,8 +40,7 @@ from tests.unit.core.histories import BOOM, KEY, NOW, PACE, At, ask
 T = TypeVar("T")
 MORTAL, FRESH = ("s0", "s1", "s2"), ("s3", "s4", "s5")
 ARGUMENTS = (Raw(b"{}"), Raw(b'{"n":1}'))
-HALF = (True, False)
-SELDOM = (True, False, False, False)
+HALF, SELDOM, RARELY = (True, False), (True, False, False, False), (True, *[False] * 19)
 HOOKS = Hooks(
     success=(Hook(task=Task(actor="h")),),
     failure=(Hook(task=Task(actor="h"), outcome="it"),),
@@ -274,8 +274,9 @@ class Walk:
                 drained=frozenset(self.ghost.drained),
                 own_lost=self.pick(missed[-2:]) if missed else None,
                 permit=self.pick((0, self.next_attempt())),
-                held=self.pick((False,) * 29 + (True,)),
-                excess="full" if self.pick((False,) * 9 + (True,)) else "",
+                held=self.pick(RARELY),
+                excess="full" if self.pick(RARELY) else "",
+                settled="other" if self.pick(RARELY) else settled_by(self.at.record),
             )
         )
 
@@ -359,7 +360,7 @@ class Walk:
         for _ in range(2):
             self.at = At(self.at.record, max(self.at.now, self.at.found.due) + 10.0)
             claim = c.Claim(session="s9", run_id=run, next_run_id=self.new("r"), closed=closed)
-            self.put(replace(claim, permit=self.next_attempt()))
+            self.put(replace(claim, permit=self.next_attempt(), settled=settled_by(self.at.record)))
             if self.at.found.run_id == run and self.at.found.holder is not None:
                 self.put(c.Succeed(holder=self.at.found.holder, next_run_id=self.new("r")))
         assert self.ghost.outcomes[run].run_id == run
