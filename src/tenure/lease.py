@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,8 +57,12 @@ class Lease:
         on_stop: Callable[[StopSignal], None],
         on_lost: Callable[[str], None],
         unclosed: list[Session] | None = None,
+        queues: Iterable[str] = (),
     ) -> None:
-        """``unclosed``: sessions of this process that could not be closed, as they are to be; changed here."""
+        """``queues``: which a worker works on.
+
+        ``unclosed``: sessions of this process that could not be closed, as they are to be; changed here.
+        """
         self._url = url
         self._names = names
         self._config = config
@@ -73,6 +77,7 @@ class Lease:
             pid=os.getpid(),
             ttl=ttl,
             started_at=clock.now(),
+            queues=tuple(queues),
         )
         self._unclosed = [] if unclosed is None else unclosed
         self._revision = 0

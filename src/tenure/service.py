@@ -33,7 +33,8 @@ class Service(ABC):
         from tenure import __version__
 
         self.app = app
-        self.metrics = Metrics(__version__, app.actors, queues)
+        self._serves = tuple(queues)
+        self.metrics = Metrics(__version__, app.actors, self._serves)
         self._url = url
         self._options = options
         self._stores: Stores | None = None
@@ -126,6 +127,7 @@ class Service(ABC):
             on_stop=self._signalled,
             on_lost=self._lease_lost,
             unclosed=self._unclosed,
+            queues=self._serves,
         )
         await lease.open()
         self.metrics.trusted_until = lambda: lease.trusted_until_epoch  # to be asked until another one is open

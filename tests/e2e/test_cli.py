@@ -40,6 +40,7 @@ WANTED = {
     "watch",
     "ls",
     *("pause", "resume", "block", "unblock", "blocks"),
+    *("queues", "sessions"),
 }
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from tenure.cli import options as o
+from tenure.cli.above import queues, sessions
 from tenure.cli.cancel import cancel
 from tenure.cli.dead import dead
 from tenure.cli.demo import demo
@@ -32,7 +33,7 @@ _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Run it": (setup, worker, supervisor),
     "Start and end": (submit, replace, cancel, trigger),
     "Hold back": (pause, resume, block, unblock, blocks),
-    "Look": (show, result, watch, ls),
+    "Look": (show, result, watch, ls, queues, sessions),
 }
 
 

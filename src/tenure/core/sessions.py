@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-Kind = Literal["worker", "supervisor"]
+Kind = Literal["worker", "supervisor", "repair"]
+"""``repair``: a supervisor for one pass. It is none of those that share the keys: they would count on it."""
 StopReason = Literal["cancel", "superseded"]
 CLOSED_KEPT_SECONDS = 86_400
 """A closed entry stays this long, so that whoever still finds it as a holder sees it closed, not missing."""
@@ -16,6 +17,8 @@ SIGNAL_KEPT_SECONDS = 3_600
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process and its lease. ``beat`` counts renewals; ``closed`` is why it ended, None while it may hold runs.
+
+    ``queues``: which of them a worker works on, for people.
 
     ``drain`` as the reason says that every body had ended: taking its runs over counts no failure. ``kind`` is any text: one
     that only a newer Tenure knows must not make its sessions unreadable, for those count as missing.
@@ -29,6 +32,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: float
     beat: int = 0
     closed: str | None = None
+    queues: tuple[str, ...] = ()
 
 
 class StopSignal(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ each run, blind and lossy.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -42,10 +44,11 @@ _EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class SeenSession(msgspec.Struct, frozen=True):
-    """A session's entry and the revision it was read at."""
+    """A session's entry and the revision it was read at. ``at``: when that was stored (server's time; 0: not told)."""
 
     session: Session
     revision: int
+    at: float = 0.0
 
 
 class NoSession(msgspec.Struct, frozen=True):
@@ -168,9 +171,24 @@ class Sessions:
             ack = parse_ack(msg.reply)
             session = _decoded(decode_session, msg.subject, msg.data)
             if session is not None and ack is not None:
-                on_session(SeenSession(session, ack.stream_sequence))
+                on_session(SeenSession(session, ack.stream_sequence, ack.stored_at))
 
         return Watch(self._conn, self._names.sessions_stream, self._names.session("*"), received)
+
+    async def all(self) -> list[SeenSession]:
+        """Every entry that is stored, closed ones included, the oldest session first. Raises Unavailable."""
+        found: dict[str, SeenSession] = {}
+        loaded, heard = asyncio.Event(), False
+        watch = self.watch_all(lambda seen: found.update({seen.session.id: seen}))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch.run(loaded))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._conn.config.patience_seconds):
+                    heard = await loaded.wait()
+            watching.cancel()
+        if not heard:
+            raise Unavailable("the server does not list the sessions")
+        return sorted(found.values(), key=lambda seen: seen.session.started_at)
 
     async def note(self, key: str, progress: Progress) -> None:
         """Publish a run's progress, at most once."""

@@ -1,0 +1,152 @@
+"""What a namespace looks like from above: its queues and its sessions, for the command line. Reads only, and decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from tenure.core.records import read_state
+from tenure.core.subjects import PRIORITIES
+from tenure.core.switches import Rules
+from tenure.nats.lanes import Lane, Lanes
+from tenure.nats.patience import Patience
+from tenure.nats.scan import Header
+from tenure.nats.sessions import SeenSession
+from tenure.stores import Stores
+
+Life = Literal["alive", "silent", "closed"]
+
+
+class QueueRow(Struct, frozen=True, kw_only=True):
+    """One priority of a queue. ``waiting``: ready and delivered to nobody; ``in_hand``: delivered to workers, not yet answered.
+
+    ``oldest_seconds``: how long the oldest of those that wait has been ready. ``workers``: that live and work on the queue.
+    """
+
+    queue: str
+    priority: str
+    waiting: int
+    in_hand: int
+    oldest_seconds: float | None
+    paused: bool
+    workers: int
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """One process. ``state``: ``silent`` if its session is open and was not renewed for its ``ttl_seconds``: it is about to be closed.
+
+    ``runs``: that it holds, None if nobody counted. ``closed``: why its session ended.
+    """
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    state: Life
+    age_seconds: float
+    beat_seconds: float
+    ttl_seconds: float
+    started_at: datetime
+    queues: tuple[str, ...]
+    runs: int | None = None
+    closed: str | None = None
+
+
+def session_row(seen: SeenSession, now: float, held: Mapping[str, int] | None = None) -> SessionRow:
+    """What a session's entry tells. ``now``: the server's time, seconds since the epoch."""
+    session, silent = seen.session, max(0.0, now - seen.at)
+    state: Life = "closed" if session.closed is not None else "alive" if silent <= session.ttl else "silent"
+    return SessionRow(
+        id=session.id,
+        kind=session.kind,
+        host=session.host,
+        pid=session.pid,
+        state=state,
+        age_seconds=round(max(0.0, now - session.started_at), 1),
+        beat_seconds=round(silent, 1),
+        ttl_seconds=session.ttl,
+        started_at=datetime.fromtimestamp(session.started_at, UTC),
+        queues=session.queues,
+        runs=None if held is None else held.get(session.id, 0),
+        closed=session.closed,
+    )
+
+
+async def session_rows(stores: Stores, *, every: bool, count: bool = True) -> list[SessionRow]:
+    """Who lives, the oldest first; with ``every`` those too that were closed within a day. Raises Unavailable.
+
+    ``count``: the runs that each holds, which takes a pass over all headers.
+    """
+    held = await runs_held(stores) if count else None
+    seen = [one for one in await stores.sessions.all() if every or one.session.closed is None]
+    now = stores.clock.now()
+    return [session_row(one, now, held) for one in seen]
+
+
+async def runs_held(stores: Stores) -> Counter[str]:
+    """By session, how many runs it holds: a pass over all headers. Raises Unavailable."""
+    held: Counter[str] = Counter()
+
+    def on_header(header: Header) -> None:
+        state = read_state(header.state)
+        if state is not None and state.session:
+            held[state.session] += 1
+
+    await stores.runs.scan(on_header)
+    return held
+
+
+async def queue_rows(
+    stores: Stores, sessions: Iterable[SessionRow], known: Iterable[str] = (), *, unserved: bool = True
+) -> list[QueueRow]:
+    """Every lane of every queue: those that were ever worked on, that hold something, that a worker says, and ``known``.
+
+    Raises Unavailable, UnreadableRecord (what is paused).
+    """
+    patience = stores.runs.patience()
+    lanes = await Lanes(stores.conn, stores.names).look(patience, unserved=unserved)
+    workers = Counter(queue for row in sessions if row.state == "alive" for queue in row.queues)
+    there = {lane.queue for lane in lanes}
+    lanes += [
+        Lane(queue=queue, priority=priority, waiting=0)
+        for queue in sorted({*workers, *known} - there)
+        for priority in PRIORITIES
+    ]
+    return _rows(lanes, await _rules(stores, patience), stores.clock.now(), workers)
+
+
+async def _rules(stores: Stores, patience: Patience) -> Rules:
+    return Rules(await stores.switches.read(patience))
+
+
+def _rows(lanes: list[Lane], rules: Rules, now: float, workers: Mapping[str, int]) -> list[QueueRow]:
+    return [
+        QueueRow(
+            queue=lane.queue,
+            priority=lane.priority,
+            waiting=lane.waiting,
+            in_hand=lane.in_hand,
+            oldest_seconds=None if lane.oldest_at is None else round(max(0.0, now - lane.oldest_at), 1),
+            paused=rules.queue(lane.queue, now) is not None,
+            workers=workers.get(lane.queue, 0),
+        )
+        for lane in lanes
+    ]
+
+
+def span(seconds: float | None) -> str:
+    """A duration for people, in six characters at most: ``350ms``, ``12s``, ``4m10s``, ``3h20m``, ``12d4h``."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.0005 else "0s"  # noqa: PLR2004  (half of what is shown)
+    left = round(seconds)
+    for name, size, below, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1)):
+        if left >= size:
+            more = left % size // part
+            return f"{left // size}{name}" + (f"{more}{below}" if more else "")
+    return f"{left}s"
