@@ -40,7 +40,7 @@ WANTED = {
     "watch",
     "ls",
     *("pause", "resume", "block", "unblock", "blocks"),
-    *("queues", "sessions"),
+    *("queues", "sessions", "top", "repair", "doctor"),
 }
 
 
@@ -253,6 +253,11 @@ BY_KEY = [
     ["ls"],
     ["dead", "ls"],
     ["dead", "replay", "k"],
+    ["queues"],
+    ["sessions"],
+    ["repair"],
+    ["doctor"],
+    ["top", "--once"],
 ]
 WITH_URL = [
     *[[*words, "--app", "tasks:app"] for words in BY_KEY],

@@ -17,12 +17,15 @@ from tenure.cli.cancel import cancel
 from tenure.cli.dead import dead
 from tenure.cli.demo import demo
 from tenure.cli.dev import dev
+from tenure.cli.doctor import doctor
 from tenure.cli.hold import block, blocks, pause, resume, unblock
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.problems import Exit, complain, tell, usage
+from tenure.cli.repair import repair
 from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import replace, result, submit, trigger
+from tenure.cli.top import top
 from tenure.cli.worker import worker
 
 _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -30,10 +33,10 @@ _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 _EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configuration, 3 unavailable: try again."
 _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Try it": (demo, server, dev),
-    "Run it": (setup, worker, supervisor),
+    "Run it": (setup, worker, supervisor, repair, doctor),
     "Start and end": (submit, replace, cancel, trigger),
     "Hold back": (pause, resume, block, unblock, blocks),
-    "Look": (show, result, watch, ls, queues, sessions),
+    "Look": (show, result, watch, ls, queues, sessions, top),
 }
 
 
@@ -67,7 +70,7 @@ def bench(
 
 def make() -> typer.Typer:
     """The typer app."""
-    root = typer.Typer(name="tenure", add_completion=False, no_args_is_help=True, epilog=_EPILOG)
+    root = typer.Typer(name="tenure", no_args_is_help=True, epilog=_EPILOG)
     root.callback()(_root)
     for panel, commands in _GROUPS.items():
         for command in commands:

@@ -211,6 +211,11 @@ class Connection:
         return self._connected.is_set() and bool(self._nc.is_connected)
 
     @property
+    def server_version(self) -> str:
+        """Of the server that is connected, or was last."""
+        return str(self._nc.connected_server_version).strip("<>").rpartition("v")[2]
+
+    @property
     def last_error(self) -> str:
         """What the last try to connect met, for people; empty if none has failed."""
         return self._last_error

@@ -171,6 +171,32 @@ def incarnation_of(info: dict[str, Any]) -> str:
     return str((info["config"].get("metadata") or {}).get(_INCARNATION, ""))
 
 
+async def differences(conn: Connection, names: Names, config: Config) -> Topology:
+    """What ``ensure`` would find, with nothing created and nothing changed.
+
+    ``did`` is missing, unchanged or differs; without a runs bucket of Tenure's the incarnation is empty. Raises Unavailable, and
+    ConfigError where the server does not let us look.
+    """
+    changes: list[Change] = []
+    incarnation, revision, copies = "", 0, 1
+    of_people = (history.spec, history.refused_spec) if config.history_days else ()
+    for make in (*_SPECS, *of_people):
+        spec = make(names, config.replicas, config.storage)
+        info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
+        if info is None:
+            changes.append(Change(spec["name"], "missing"))
+            continue
+        details = _words(_differing(spec, info["config"], {}), info["config"])
+        if make is runs.spec:
+            incarnation, revision = incarnation_of(info), int(info["state"]["last_seq"])
+        elif make is sessions.spec:
+            copies = int(info["config"].get("num_replicas", 1))
+        elif make in of_people and incarnation_of(info) != incarnation:
+            details += (_STALE,)
+        changes.append(Change(spec["name"], "differs" if details else "unchanged", details))
+    return Topology(incarnation, tuple(changes), revision, copies)
+
+
 async def exists(conn: Connection, names: Names) -> bool:
     """Whether the namespace was ever set up. Creates nothing. Raises Unavailable."""
     return await _call(conn, f"STREAM.INFO.{names.runs_stream}", {}) is not None
@@ -180,13 +206,10 @@ async def _check(
     conn: Connection, spec: dict[str, Any], actual: dict[str, Any], also: dict[str, Any], *, migrate: bool
 ) -> Change:
     name = spec["name"]
-    wanted = {field: value for field, value in spec.items() if field not in _FREE and field != "metadata"} | also
-    differing = {field: value for field, value in wanted.items() if not _same(value, actual.get(field))}
+    differing = _differing(spec, actual, also)
     if not differing:
         return Change(name, "unchanged")
-    details = tuple(
-        f"{field} is {actual.get(field)!r}, must be {value!r}" for field, value in sorted(differing.items())
-    )
+    details = _words(differing, actual)
     if not migrate or not differing.keys() <= _MUTABLE:
         how = (
             "run `tenure setup` to change it"
@@ -197,6 +220,15 @@ async def _check(
         raise ConfigError(msg)
     await _call(conn, f"STREAM.UPDATE.{name}", actual | differing)
     return Change(name, "updated", details)
+
+
+def _differing(spec: dict[str, Any], actual: dict[str, Any], also: dict[str, Any]) -> dict[str, Any]:
+    wanted = {field: value for field, value in spec.items() if field not in _FREE and field != "metadata"} | also
+    return {field: value for field, value in wanted.items() if not _same(value, actual.get(field))}
+
+
+def _words(differing: dict[str, Any], actual: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{field} is {actual.get(field)!r}, must be {value!r}" for field, value in sorted(differing.items()))
 
 
 def _same(wanted: Any, actual: Any) -> bool:

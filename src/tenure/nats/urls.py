@@ -46,6 +46,11 @@ def _bad(url: str, why: str) -> ConfigError:
     return ConfigError(f"{url!r} cannot be the URL of a NATS server: {why}; write it like nats://127.0.0.1:4222")
 
 
+def without_secrets(url: str) -> str:
+    """The address for people: what stands before an ``@`` is nobody's to see."""
+    return re.sub(r"(^|//|,\s*)[^/,@]*@", r"\1", url)
+
+
 def in_this_loop(url: str) -> bool:
     """Whether the server is an object in the caller's own loop, so that no thread can talk to it."""
     return url.startswith("memory://")

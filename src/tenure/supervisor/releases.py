@@ -48,6 +48,12 @@ class Releases:
             if self._board.known and not self._board.rules.holds(switch, now) and is_mine(switch):
                 self._look_at(switch, (0.0,))
 
+    @property
+    def waiting(self) -> int:
+        """Switches that are gone, and what waits for them is to be woken now."""
+        now = self._stores.clock.steady()
+        return sum(min(times, default=now) <= now for times in self._looks.values())
+
     async def keep(self) -> None:
         """Do so until cancelled."""
         while True:

@@ -1,0 +1,87 @@
+"""Completion in the shell, ``--json`` on whatever prints data, and help that reads as documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from tenure.cli.root import make
+from tests.e2e.commands import Cli
+
+_NO_DATA = {
+    "server": "its own log",
+    "dev": "a worker's log",
+    "worker": "--log-json: a line when it is ready",
+    "supervisor": "--log-json: a line when it is ready",
+}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command, with the words that lead to it."""
+    root: Any = get_command(make())
+    for name, command in root.commands.items():
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield name, command
+        else:
+            yield from ((f"{name} {word}", one) for word, one in below.items())
+
+
+ALL = dict(commands())
+
+
+def complete(words: str, folder: Path) -> set[str]:
+    """What bash is offered after these words."""
+    number = len(words.split(" ")) - 1
+    environment = os.environ | {"_TENURE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure.cli"], cwd=folder, env=environment, capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("tenure qu", {"queues"}),
+        ("tenure re", {"replace", "repair", "result", "resume"}),
+        ("tenure dead re", {"rejected", "replay"}),
+        ("tenure doctor --role s", {"supervisor", "setup"}),
+        ("tenure ls --phase s", {"scheduled", "stopping", "succeeded"}),
+    ],
+)
+def test_the_shell_is_offered_commands_and_choices(words: str, offered: set[str], tmp_path: Path) -> None:
+    assert complete(words, tmp_path) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str, cli: Cli) -> None:
+    """By the script that `--show-completion` prints: to be put where that shell looks for it."""
+    assert "_TENURE_COMPLETE" in cli("--show-completion", shell).stdout
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_prints_data_prints_it_as_json_too(name: str) -> None:
+    assert ("--json" in [opt for option in ALL[name].params for opt in option.opts]) != (name in _NO_DATA)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_reads_as_documentation(name: str) -> None:
+    """Sentences; every option and argument whose name does not say it all is explained."""
+    text = re.sub(r"\s+", " ", ALL[name].help or "").strip()
+    assert re.match(r"[A-Z][^.]{5,}", text)
+    assert text.endswith((".", ")"))
+    for option in ALL[name].params:
+        if option.param_type_name == "option" and not option.hidden:
+            assert re.match(r"(?:[A-Z0-9]|ISO|NATS)", option.help or ""), option.opts
+            assert (option.help or "").endswith((".", ")", "h", "7")), (option.opts, option.help)

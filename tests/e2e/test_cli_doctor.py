@@ -1,0 +1,129 @@
+"""``tenure doctor``: what it finds, in words, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure import App
+from tenure.nats.binary import find_binary
+from tests.e2e.commands import Cli
+from tests.e2e.test_cli_above import until
+from tests.support import FAST
+
+
+def findings(cli: Cli, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    """By check, the worst of its findings."""
+    told = cli.fast_json("doctor", *arguments, code=code)
+    assert told["ok"] == (code == 0)
+    order = ("ok", "note", "wrong", "down")
+    return {one["check"]: one for one in sorted(told["findings"], key=lambda one: order.index(one["state"]))}
+
+
+async def api(own: Cli, call: str, body: dict[str, Any]) -> Any:
+    async with App(own.namespace, config=FAST).connect(own.url) as client:
+        return await client.stores.conn.api(call.format(names=client.stores.names), body)
+
+
+def test_a_healthy_namespace_is_exit_code_0(own: Cli) -> None:
+    with own.worker("--with-supervisor"):
+        found = findings(own)
+        assert {one["state"] for one in found.values()} == {"ok"}
+        assert {"server", "jetstream", "permissions", "streams", "clock", "supervisors", "workers", "runs"} == set(
+            found
+        )
+        assert found["workers"]["text"] == "1 alive"
+        assert "everything is permitted" in found["permissions"]["text"]
+        told = own("doctor").stdout
+        assert "streams and buckets are as they must be" in told
+        own.fast("pause", "default", "--queue")
+        assert findings(own)["held back"]["text"] == "queue default"
+
+
+def test_no_server_is_exit_code_3_and_no_namespace_2(own: Cli) -> None:
+    assert "is not set up; run `tenure setup`" in own.fast("doctor", "--namespace", "tpyo", code=2)[0]
+    assert "cannot reach a NATS server" in own.fast("doctor", "--url", "nats://127.0.0.1:1", code=3)[0]
+    assert "cannot be the URL" in own.fast("doctor", "--url", "http://127.0.0.1", code=2)[1]
+    assert "say which namespace" in own.fast("doctor", "--namespace", "", code=2)[1]
+    assert "--stuck-after 'soon'" in own.fast("doctor", "--stuck-after", "soon", code=2)[1]
+
+
+def test_streams_that_are_missing_or_differ_are_named(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    info = asyncio.run(api(own, "STREAM.INFO.{names.sessions_stream}", {}))
+    asyncio.run(api(own, "STREAM.UPDATE.{names.sessions_stream}", info["config"] | {"max_msgs_per_subject": 5}))
+    found = findings(own, code=2)["streams"]
+    assert "_SESSIONS: max_msgs_per_subject is 5, must be 1" in found["text"]
+    own.fast("setup", "tasks:app")
+    assert findings(own)["streams"]["state"] == "ok"
+    asyncio.run(api(own, "STREAM.DELETE.{names.dead_stream}", {}))
+    found = findings(own, code=2)["streams"]
+    assert (found["text"], found["todo"]) == (f"TENURE_{own.namespace}_DEAD is missing", "run `tenure setup`")
+
+
+def test_what_nobody_works_on_and_nobody_repairs_is_exit_code_3(own: Cli) -> None:
+    """A killed worker and no supervisor: its session is silent, its run is stuck, and what waits finds nobody."""
+    with own.worker() as worker:
+        own.fast("submit", "tasks:app", "nap", "--key", "k", "--arg", "seconds=60")
+        until(lambda: own.fast_json("show", "k")["phase"] == "running", "the run starts")
+        assert findings(own, code=3)["supervisors"]["state"] == "down"
+        worker.process.send_signal(signal.SIGKILL)
+        worker.process.wait(5)
+    own.fast("submit", "tasks:app", "say", "--key", "w", "--arg", "text=x")
+    until(lambda: own.fast_json("sessions")[0]["state"] == "silent", "its ttl passes")
+    found = findings(own, "--stuck-after", "1s", code=3)
+    assert found["sessions"]["text"].startswith("1 silent: worker ")
+    assert found["runs"]["text"].startswith("1 stuck: 'k' (the process that holds it is gone, for ")
+    assert found["queues"]["text"] == "1 wait in queue 'default', and no worker that is alive works on it"
+    assert found["workers"]["text"] == "0 alive"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, namespace: str) -> Iterator[str]:
+    """``127.0.0.1:<port>`` of a server where ``half`` may do all but answer wake-ups, and ``tenure`` everything."""
+    config = tmp_path / "guarded.conf"
+    config.write_text(
+        f'listen: "127.0.0.1:-1"\nports_file_dir: {json.dumps(str(tmp_path))}\n'
+        f"jetstream {{ store_dir: {json.dumps(str(tmp_path))} }}\n"
+        "authorization { users: [ { user: tenure, password: t }, { user: half, password: h, permissions: {"
+        ' publish: { allow: [">"], deny: ["$JS.ACK.>"] } } } ] }\n'
+    )
+    process = subprocess.Popen([find_binary(), "-c", config], stderr=subprocess.DEVNULL)
+    ports: list[int] = []
+
+    def ready() -> bool:
+        for file in tmp_path.glob("*.ports"):
+            with contextlib.suppress(ValueError):  # half written
+                ports[:] = [int(json.loads(file.read_text())["nats"][0].rpartition(":")[2])]
+        return bool(ports)
+
+    try:
+        until(ready, "the server is there")
+        yield f"127.0.0.1:{ports[0]}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_permissions_that_are_missing_are_told_in_words(guarded: str, tmp_path: Path, namespace: str) -> None:
+    own = Cli(tmp_path, f"nats://tenure:t@{guarded}", namespace)
+    own.fast("setup", "tasks:app")
+    assert findings(own)["permissions"]["state"] == "ok"
+    own.url = f"nats://half:h@{guarded}"
+    told = own.fast("doctor")[0]
+    assert "enough for producer, supervisor, setup" in told
+    assert "half:h" not in told
+    found = findings(own, "--role", "worker", code=2)["permissions"]
+    lacking = f"not enough for worker, which must publish $JS.ACK.TENURE_{namespace}_WORK.> (answer wake-ups)"
+    assert found["text"] == lacking
+    assert findings(own, "--role", "producer")["permissions"]["state"] == "note"
+    own.url = f"nats://half:wrong@{guarded}"
+    assert "refuses these credentials" in own.fast("doctor", code=2)[0]
