@@ -125,5 +125,8 @@ def test_permissions_that_are_missing_are_told_in_words(guarded: str, tmp_path: 
     lacking = f"not enough for worker, which must publish $JS.ACK.TENURE_{namespace}_WORK.> (answer wake-ups)"
     assert found["text"] == lacking
     assert findings(own, "--role", "producer")["permissions"]["state"] == "note"
+    own.fast("submit", "tasks:app", "say", "--key", "w", "--arg", "text=x")
+    assert findings(own, code=3)["queues"]["state"] == "down"
+    assert "wrong" in {one["state"] for one in findings(own, "--role", "worker", code=2).values()}
     own.url = f"nats://half:wrong@{guarded}"
     assert "refuses these credentials" in own.fast("doctor", code=2)[0]

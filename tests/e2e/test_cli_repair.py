@@ -28,7 +28,8 @@ def test_a_repair_closes_a_dead_workers_session_and_has_its_run_taken_over(own: 
     assert done["repairs"] == {"session": 1, "takeover": 1}
     assert (done["records"], done["failed"]) == (1, 0)
     assert own.fast_json("sessions") == []
-    assert {row["closed"] for row in own.fast_json("sessions", "--all")} == {"expired", "drain"}
+    ended = own.fast_json("sessions", "--all")
+    assert {(row["kind"], row["closed"]) for row in ended} == {("worker", "expired"), ("repair", "drain")}
     with own.worker():
         until(
             lambda: own.fast_json("show", "k")["phase"] == "failed",

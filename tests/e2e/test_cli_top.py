@@ -13,10 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.nats.embedded import EmbeddedServer
 from tests.e2e.commands import Cli
 from tests.e2e.test_cli_above import until
 
@@ -108,3 +110,25 @@ def test_what_is_wrong_is_told_and_an_empty_namespace_is_no_fault(own: Cli) -> N
     own.fast("setup", "tasks:app")
     told = own.fast_json("top", "--once", "--every", "100ms")
     assert (told["queues"], told["sessions"], told["trouble"]) == ([], [], "")
+
+
+def test_a_server_that_goes_away_is_told_of_in_the_picture_and_found_again(tmp_path: Path, namespace: str) -> None:
+    """A picture of one look is exit code 3 then. Nothing is logged across a picture."""
+    with EmbeddedServer(tmp_path / "store") as server:
+        own = Cli(tmp_path, server.url, namespace)
+        own.fast("setup", "tasks:app")
+        process = own.start("top", "--every", "200ms", "--json", "--app", "tasks:app")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["trouble"] == ""
+        server.kill()
+        deadline = time.monotonic() + 20
+        while "no answer from the server" not in json.loads(process.stdout.readline())["trouble"]:
+            assert time.monotonic() < deadline
+        assert "cannot reach a NATS server" in own.fast("top", "--once", code=3)[1]
+        server.start()
+        while json.loads(process.stdout.readline())["trouble"]:
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert (tmp_path / "stderr.log").read_text() == ""
+        own.close()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tenure.app import default_url
 from tenure.cli import options as o
-from tenure.cli.checkup import Finding, examine
 from tenure.cli.output import print_json, print_table
 from tenure.cli.parsing import duration
 from tenure.cli.problems import Exit
 from tenure.loops import run_loop
 from tenure.nats.urls import check_url
+
+if TYPE_CHECKING:
+    from tenure.cli.checkup import Finding
 
 
 class Role(StrEnum):
@@ -46,6 +48,8 @@ def doctor(
     not answer, does not run or stands still). Exit 0 if nothing is wrong or down, 2 if anything is wrong, else 3. Permissions are
     those of the credentials in --url: try each role with its own.
     """
+    from tenure.cli.checkup import examine
+
     the_app = o.app_for(namespace, app)
     seconds = duration(stuck_after, "--stuck-after") or 0.0
     address = url or default_url()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,9 @@ from tenure.cli.problems import Exit, complain
 from tenure.core.errors import Unavailable
 from tenure.loops import run_loop
 from tenure.overview import SessionRow, session_rows, span
-from tenure.supervisor.suspects import Suspect, suspects
+
+if TYPE_CHECKING:
+    from tenure.supervisor.suspects import Suspect
 
 _SHOWN = 100
 
@@ -63,13 +66,15 @@ async def _wet(app: App, url: str | None, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def gone_by(rows: list[SessionRow]) -> Any:
+def gone_by(rows: list[SessionRow]) -> Callable[[str], bool]:
     """Tells by these sessions, all that are stored, whether one is gone: closed, silent, or not there."""
     alive = {row.id for row in rows if row.state == "alive"}
     return lambda session: session not in alive
 
 
 async def _dry(app: App, url: str | None, *, as_json: bool) -> int:
+    from tenure.supervisor.suspects import suspects
+
     async with o.looking(app, url) as client:
         rows = await session_rows(client.stores, every=True, count=False)
         found = await suspects(client.stores, gone_by(rows))

@@ -8,9 +8,10 @@ flickers, and what was there before is there again at the end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -76,9 +77,22 @@ def top(
                 end()
 
     try:
-        return run_loop(main())
+        with _quiet():
+            return run_loop(main())
     except KeyboardInterrupt:  # there is no other end to it
         return Exit.OK
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lines of a log would be written across the picture; what matters of them, that no server answers, the picture tells."""
+    log = logging.getLogger("tenure")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 class Scene:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from tenure.cli.tally import WHATS, Tally
 from tenure.overview import QueueRow, SessionRow, span
+
+if TYPE_CHECKING:  # else every command would load it
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
 
 WIDTH = 80
 _TEN_THOUSAND, _MILLION = 10_000, 1_000_000
@@ -79,6 +81,9 @@ def totals(tally: Tally) -> dict[str, int]:
 
 def draw(frame: Frame, height: int | None = None) -> Group:
     """The picture. ``height``: lines there are; rows that find no room are counted in their table's last line."""
+    from rich.console import Group
+    from rich.text import Text
+
     tables = [_queues(frame), _actors(frame), _sessions(frame)]
     room = _share([len(rows) for _, _, rows in tables], height)
     parts: list[Any] = [_head(frame)]
@@ -88,6 +93,8 @@ def draw(frame: Frame, height: int | None = None) -> Group:
 
 
 def _head(frame: Frame) -> Text:
+    from rich.text import Text
+
     clock = f"{frame.at.astimezone(UTC):%H:%M:%S} UTC"
     left = f"tenure top  {frame.namespace}  {frame.url}  nats {frame.server}"
     lines = Text(_fit(left, WIDTH - len(clock) - 2).ljust(WIDTH - len(clock)) + clock, style="bold")
@@ -145,6 +152,9 @@ def _sessions(frame: Frame) -> tuple[str, _Columns, list[_Row]]:
 
 
 def _table(title: str, columns: _Columns, rows: list[_Row], most: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title=title,
                   title_justify="left", title_style="dim")  # fmt: skip
     for name, width in columns:
