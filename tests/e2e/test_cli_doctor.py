@@ -113,6 +113,17 @@ def guarded(tmp_path: Path, namespace: str) -> Iterator[str]:
         process.wait()
 
 
+def test_a_key_whose_older_body_may_still_run_is_not_stuck(own: Cli) -> None:
+    """A sweep looks after it all the same: its session may be closed any moment."""
+    with own.worker("--with-supervisor"):
+        nap = ("tasks:app", "nap", "--arg", "seconds=60", "--key", "p")
+        own.fast("submit", *nap)
+        until(lambda: own.fast_json("show", "p")["phase"] == "running", "its body starts")
+        own.fast("replace", *nap, "--overlap", "parallel")
+        until(lambda: [row["key"] for row in own.fast_json("repair", "--dry-run")["keys"]] == ["p"], "a sweep looks")
+        assert findings(own, "--stuck-after", "1s")["runs"]["state"] == "ok"
+
+
 def test_permissions_that_are_missing_are_told_in_words(guarded: str, tmp_path: Path, namespace: str) -> None:
     own = Cli(tmp_path, f"nats://tenure:t@{guarded}", namespace)
     own.fast("setup", "tasks:app")

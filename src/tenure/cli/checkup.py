@@ -156,7 +156,8 @@ async def _life(app: App, conn: Connection, topology: Topology, stuck_after: flo
     every = await session_rows(stores, every=True, count=False)
     rows = [row for row in every if row.closed is None]
     lanes = await queue_rows(stores, rows)
-    late = [one for one in await suspects(stores, gone_by(every)) if one.unchanged_seconds >= stuck_after]
+    owing = await suspects(stores, gone_by(every), bodies=False)
+    late = [one for one in owing if one.unchanged_seconds >= stuck_after]
     found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after)]
     holds = await Client.over(app, stores).blocks()
     if holds:

@@ -21,7 +21,6 @@ WIDTH = 80
 _TEN_THOUSAND, _MILLION = 10_000, 1_000_000
 _FEW = 10
 _SAID = {"succeeded": "ok"}
-_LEAST_ROWS = 3
 _FURNITURE = 12
 """Lines that are no rows: the head, and three tables' titles, heads and gaps."""
 
@@ -170,15 +169,16 @@ def _table(title: str, columns: _Columns, rows: list[_Row], most: int) -> Table:
 
 
 def _share(wanted: list[int], height: int | None) -> list[int]:
-    """How many rows each table may have: what they want, else at least a few each and the rest to who wants most."""
-    if height is None or sum(wanted) <= height - _FURNITURE:
+    """How many rows each table may have: what they want, else as many each as there is room for, and what one leaves to others."""
+    if height is None:
         return wanted
-    given = [min(number, _LEAST_ROWS) for number in wanted]
-    left = max(0, height - _FURNITURE - sum(given))
-    for index, number in enumerate(wanted):
-        more = min(left, number - given[index])
-        given[index] += more
-        left -= more
+    given = [0] * len(wanted)
+    left = min(sum(wanted), max(height - _FURNITURE, len(wanted)))
+    while left:
+        for index, number in enumerate(wanted):
+            if left and given[index] < number:
+                given[index] += 1
+                left -= 1
     return given
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.records import Phase, State, read_state
 from tenure.core.subjects import encode_key
@@ -29,8 +30,12 @@ class Suspect(Struct, frozen=True, kw_only=True):
     unchanged_seconds: float
 
 
-async def suspects(stores: Stores, is_gone: Callable[[str], bool]) -> list[Suspect]:
-    """Every key that a sweep would have looked at now, the longest unchanged first. Raises Unavailable."""
+async def suspects(stores: Stores, is_gone: Callable[[str], bool], *, bodies: bool = True) -> list[Suspect]:
+    """Every key that a sweep would have looked at now, the longest unchanged first. Raises Unavailable.
+
+    Without ``bodies`` those are left out that only wait for a body to end which may still run: in its grace, or of an older
+    generation that nobody told to stop.
+    """
     stored = await stores.work.stored(stores.runs.patience())
     parked = LeftParked(stored.parked)
     found: list[Suspect] = []
@@ -41,6 +46,10 @@ async def suspects(stores: Stores, is_gone: Callable[[str], bool]) -> list[Suspe
             return
         token, closed = encode_key(header.key), bool(state.session) and is_gone(state.session)
         age, now = stored.at - header.stored_at, stores.clock.now()
+        if not bodies:
+            state = replace(state, flags=state.flags.replace("p", ""))
+            if state.phase is Phase.STOPPING and not closed and now < state.deadline:
+                return
         suspicious = deserves_a_look(
             state,
             age=age,
