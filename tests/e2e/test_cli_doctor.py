@@ -84,6 +84,8 @@ def test_what_nobody_works_on_and_nobody_repairs_is_exit_code_3(own: Cli) -> Non
     assert found["runs"]["text"].startswith("1 stuck: 'k' (the process that holds it is gone, for ")
     assert found["queues"]["text"] == "1 wait in queue 'default', and no worker that is alive works on it"
     assert found["workers"]["text"] == "0 alive"
+    own.fast("pause", "default", "--queue")
+    assert "queues" not in findings(own, code=3), "it is held back on purpose"
 
 
 @pytest.fixture

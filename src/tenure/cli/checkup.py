@@ -197,7 +197,7 @@ def _processes(rows: list[SessionRow], lanes: list[QueueRow]) -> Iterator[Findin
 def _queues(lanes: list[QueueRow]) -> Iterator[Finding]:
     waiting: Counter[str] = Counter()
     for lane in lanes:
-        if not lane.workers:
+        if not lane.workers and not lane.paused:
             waiting[lane.queue] += lane.waiting
     for queue, number in sorted(waiting.items()):
         if number:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -68,13 +70,18 @@ def bench(
     return run_bench(quick=quick, as_json=as_json)
 
 
+def _flowing(command: Callable[..., int]) -> str:
+    """Its docstring in paragraphs as wide as the terminal, not as the source."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+
+
 def make() -> typer.Typer:
     """The typer app."""
     root = typer.Typer(name="tenure", no_args_is_help=True, epilog=_EPILOG)
     root.callback()(_root)
     for panel, commands in _GROUPS.items():
         for command in commands:
-            root.command(rich_help_panel=panel)(command)
+            root.command(rich_help_panel=panel, help=_flowing(command))(command)
     root.add_typer(dead, name="dead", rich_help_panel="Look")
     if find_spec("tenure.cli.bench") is not None:
         root.command(rich_help_panel="Try it")(bench)
