@@ -27,6 +27,8 @@ from tenure.core.records import TERMINAL, Overlap, Phase, Record
 from tenure.core.subjects import check_key
 from tenure.dead import DeadLetters
 from tenure.holds import Holding
+from tenure.loops import running_loop
+from tenure.metrics import ClientMetrics
 from tenure.nats.runs import NOTHING, Committed, Declined
 from tenure.run import Run
 from tenure.status import Cancelled, Status, cancelled_of, status_of
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _log = get_logger("tenure.client")
 Res = TypeVar("Res")
 _MANY = 128
+_ACCEPTED = {True: "accepted", False: "kept"}
 
 
 class Client(Holding, Bulk):
@@ -56,6 +59,8 @@ class Client(Holding, Bulk):
         self._afterwards = Afterwards()
         self.dead = DeadLetters(self)
         """Runs that failed for good: list, get, replay, purge."""
+        self.metrics = ClientMetrics()
+        """What it counts; ``client.metrics.registry`` is for prometheus-client, as ``start_http_server(port, registry=...)``."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -74,6 +79,7 @@ class Client(Holding, Bulk):
             self._loop = asyncio.get_running_loop()
             name = f"tenure-client-{self.app.namespace}"
             self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
+            self._stores.runs.conflicts = self.metrics.conflict
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -93,7 +99,7 @@ class Client(Holding, Bulk):
         if self._stores is None:
             msg = "the client is not connected: use it as `async with app.connect() as client`"
             raise TenureError(msg)
-        running = _running_loop()
+        running = running_loop()
         if running is not self._loop and running is not None:
             msg = "the client belongs to another event loop: connect one client in each loop"
             raise TenureError(msg)
@@ -204,6 +210,12 @@ class Client(Holding, Bulk):
 
     async def _start(
         self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None = None
+    ) -> Run[Any]:
+        call, work = type(command).__name__.lower(), self._store(command, result_type, check)
+        return await self.metrics.tell(call, work, lambda run: _ACCEPTED[run.accepted], self.stores.clock)
+
+    async def _store(
+        self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None
     ) -> Run[Any]:
         stores = self.stores
         runs, patience = stores.runs, stores.runs.patience()
@@ -319,6 +331,10 @@ class Client(Holding, Bulk):
         most 4096 bytes. Raises InvalidCall, Unavailable, OutcomeUnknown.
         """
         key, run_id, reason = check_key(key), check_run_id(run_id), check_reason(reason)
+        work = self._cancel(key, run_id, reason)
+        return await self.metrics.tell("cancel", work, lambda out: out.outcome, self.stores.clock)
+
+    async def _cancel(self, key: str, run_id: str | None, reason: str) -> Cancelled:
         stores = self.stores
         runs = stores.runs
         while True:
@@ -381,10 +397,3 @@ class Client(Holding, Bulk):
         )
         msg = f"{key!r} cannot be purged: {what}"
         raise KeyIsLive(msg, key=key, generation=record.generation, run_id=record.run_id)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -149,3 +149,11 @@ def settle_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that this thread runs now."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -2,7 +2,8 @@
 
 Counting is a dictionary update (0.2 us; prometheus-client's own labelled counters cost about 1.5 us, and a task touches
 eight of them); the families are built when somebody scrapes. Label sets are closed and pre-set to zero; never a label
-by key.
+by key. What is counted of an actor that this process does not know (a run of another deployment's, a message that is no
+wake-up) is told as actor ``other``: names that only others know must not add series here.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tenure.clock import Clock
+from tenure.core.commands import Command
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.records import Count
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_Got = TypeVar("_Got")
+OTHER = "other"
 HEAD_OUTCOMES = (
     "won",
     "takeover",
@@ -79,24 +85,13 @@ REJECTED_WHY = (
     "crowded",
     "unreadable",
 )
-OPERATIONS = (
-    "submit",
-    "replace",
-    "cancel",
-    "claim",
-    "succeed",
-    "failattempt",
-    "snoozerun",
-    "handback",
-    "evict",
-    "confirm",
-    "expireprevious",
-    "clearoutbox",
-    "forgetseen",
-    "takecounts",
-    "keepalive",
-    "retire",
-)
+OPERATIONS = (*(command.__name__.lower() for command in get_args(Command)), "limit", "rate")
+ERRORS = ("handler", "keeper", "command", "server", "lease")
+CALLS = {
+    "submit": ("accepted", "kept", "rejected", "unavailable", "unknown"),
+    "replace": ("accepted", "kept", "rejected", "unavailable", "unknown"),
+    "cancel": ("cancelled", "stopping", "finished", "not_found", "rejected", "unavailable", "unknown"),
+}
 
 
 class Histogram:
@@ -137,7 +132,7 @@ class Metrics(Collector):
         self.fenced: dict[str, int] = _one(actors)
         self.takeovers: dict[str, int] = _one(actors)
         self.in_progress: dict[str, int] = _one(actors)
-        self.errors: dict[str, int] = _one(("handler", "keeper", "command", "server", "lease"))
+        self.errors: dict[str, int] = _one(ERRORS)
         self.conflicts: dict[str, int] = _one(OPERATIONS)
         self.repairs: dict[str, int] = _one(REPAIRS)
         self.commands: dict[tuple[str, str], int] = _zero(COMMAND_KINDS, COMMAND_OUTCOMES)
@@ -148,6 +143,7 @@ class Metrics(Collector):
         self.pending: dict[str, int] = _one(self._queues)
         self.swept_records = 0
         self.swept_seconds = 0.0
+        self.swept_at = 0.0
         self._actors = actors
         self.stuck: Callable[[], dict[str, int]] = dict
         self.trusted_until: Callable[[], float] = lambda: 0.0
@@ -166,9 +162,9 @@ class Metrics(Collector):
             family = self.superseded if told.what == "superseded" else self.cancelled
             family[told.actor, told.where] += told.number
 
-    def swept(self, records: int, seconds: float) -> None:
-        """A supervisor has passed over all records."""
-        self.swept_records, self.swept_seconds = records, seconds
+    def swept(self, records: int, seconds: float, at: float) -> None:
+        """A supervisor has passed over all records; ``at``: when, seconds since the epoch."""
+        self.swept_records, self.swept_seconds, self.swept_at = records, seconds, at
 
     def _sum(self, name: str) -> dict[Any, int]:
         total = dict(getattr(self, name))
@@ -177,16 +173,31 @@ class Metrics(Collector):
                 total[labels] = total.get(labels, 0) + number
         return total
 
+    def _by_actor(self, name: str) -> dict[str, int]:
+        total = _one((*self._actors, OTHER))
+        for actor, number in self._sum(name).items():
+            total[actor if actor in self._actors else OTHER] += number
+        return total
+
+    def _by_actor_and(self, name: str, seconds: tuple[str, ...]) -> dict[tuple[str, str], int]:
+        total = _zero((*self._actors, OTHER), seconds)
+        for (actor, second), number in self._sum(name).items():
+            total[actor if actor in self._actors else OTHER, second] += number
+        return total
+
     def collect(self) -> Iterator[Metric]:
         """Build the families of API.md."""
-        yield _pairs("tenure_claims", "Wake-ups by what the head check said", ("actor", "outcome"), self._sum("claims"))
-        yield _pairs("tenure_outcomes", "Outcomes stored", ("actor", "outcome"), self._sum("outcomes"))
-        yield _pairs("tenure_superseded", "Stale copies refused", ("actor", "where"), self._sum("superseded"))
-        yield _pairs("tenure_cancelled", "Runs that ended cancelled", ("actor", "where"), self._sum("cancelled"))
-        yield _singles(
-            "tenure_fenced", "Writes refused because another attempt holds the run", "actor", self._sum("fenced")
-        )
-        yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", self._sum("takeovers"))
+        for name, text, label, closed in (
+            ("claims", "Wake-ups by what the head check said", "outcome", HEAD_OUTCOMES),
+            ("outcomes", "Outcomes stored", "outcome", TAIL_OUTCOMES),
+            ("superseded", "Stale copies refused", "where", SUPERSEDED_WHERE),
+            ("cancelled", "Runs that ended cancelled", "where", CANCELLED_WHERE),
+        ):
+            yield _pairs(f"tenure_{name}", text, ("actor", label), self._by_actor_and(name, closed))
+        fenced = self._by_actor("fenced")
+        yield _singles("tenure_fenced", "Writes refused because another attempt holds the run", "actor", fenced)
+        taken = self._by_actor("takeovers")
+        yield _singles("tenure_takeovers", "Runs taken over from closed sessions", "actor", taken)
         yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self._sum("conflicts"))
         yield _singles("tenure_repairs", "What supervisors found undone and did", "kind", self._sum("repairs"))
         yield _singles("tenure_errors", "Unexpected errors inside the process", "where", self._sum("errors"))
@@ -205,11 +216,64 @@ class Metrics(Collector):
             "Until when the session may be trusted (epoch seconds)",
             self.trusted_until(),
         )
-        yield _single("tenure_swept_records", "Records that the last whole sweep passed", self.swept_records)
-        yield _single("tenure_sweep_seconds", "How long the last whole sweep took", self.swept_seconds)
-        info = GaugeMetricFamily("tenure_build_info", "The running version", labels=["version"])
-        info.add_metric([self._version], 1.0)
-        yield info
+        last = self if self.beside is None else self.beside
+        yield _single("tenure_swept_records", "Records that the last whole sweep passed", last.swept_records)
+        yield _single("tenure_sweep_seconds", "How long the last whole sweep took", last.swept_seconds)
+        yield _single(
+            "tenure_last_sweep_timestamp_seconds",
+            "When the last whole sweep ended (epoch seconds; 0: never, or no supervisor is in this process)",
+            last.swept_at,
+        )
+        yield _build(self._version)
+
+
+class ClientMetrics(Collector):
+    """What a producer counts: its calls, how long they take, and the compare-and-swaps that were refused.
+
+    Runs are counted by workers and supervisors alone, so that each is counted once.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[str, str], int] = {(call, out): 0 for call, outs in CALLS.items() for out in outs}
+        self.seconds: dict[str, Histogram] = _histograms_of(tuple(CALLS))
+        self.conflicts: dict[str, int] = _one(OPERATIONS)
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def conflict(self, operation: str) -> None:
+        """A CAS was refused."""
+        self.conflicts[operation] += 1
+
+    async def tell(self, call: str, work: Awaitable[_Got], outcome: Callable[[_Got], str], clock: Clock) -> _Got:
+        """Await the work of a call, and count what came of it. A call that is cancelled has come to nothing yet."""
+        began = clock.steady()
+        try:
+            got = await work
+        except TenureError as error:
+            unsure = "unknown" if isinstance(error, OutcomeUnknown) else "rejected"
+            self._called(call, "unavailable" if isinstance(error, Unavailable) else unsure, clock.steady() - began)
+            raise
+        self._called(call, outcome(got), clock.steady() - began)
+        return got
+
+    def _called(self, call: str, outcome: str, seconds: float) -> None:
+        self.calls[call, outcome] += 1
+        self.seconds[call].observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Build the families."""
+        yield _pairs("tenure_client_calls", "Calls by what came of them", ("call", "outcome"), self.calls)
+        yield _histograms("tenure_client_call_seconds", "From a call to its answer", "call", self.seconds)
+        yield _singles("tenure_cas_conflicts", "Compare-and-swaps refused", "operation", self.conflicts)
+        from tenure import __version__
+
+        yield _build(__version__)
+
+
+def _build(version: str) -> Metric:
+    info = GaugeMetricFamily("tenure_build_info", "The running version", labels=["version"])
+    info.add_metric([version], 1.0)
+    return info
 
 
 def _zero(firsts: tuple[str, ...], seconds: tuple[str, ...]) -> dict[tuple[str, str], int]:

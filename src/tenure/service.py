@@ -53,7 +53,9 @@ class Service(ABC):
         self._loop = asyncio.get_running_loop()
         name = f"tenure-{self.kind}-{self.app.namespace}"
         self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
-        self._stores.runs.conflicts = self.metrics.conflict
+        self._stores.runs.conflicts = self._stores.limits.conflicts = self._stores.rates.conflicts = (
+            self.metrics.conflict
+        )
         self._stores.runs.count = self.metrics.count
         try:
             self._lease = await self._open_lease()

@@ -6,6 +6,7 @@ moved. An entry of which nothing is left is removed by a marker that vanishes by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ class Limits:
     def __init__(self, conn: Connection, names: Names) -> None:
         self._conn = conn
         self._names = names
+        self.conflicts: Callable[[str], None] = lambda _operation: None
 
     async def read(self, name: str, patience: Patience) -> FoundEntry:
         """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
@@ -79,6 +81,7 @@ class Limits:
                 if ack.error is None:
                     return ack.seq, unsure
                 if ack.error.err_code == WRONG_SEQUENCE:
+                    self.conflicts("limit")
                     return 0, unsure or epoch != self._conn.epoch
                 why = ack.error.description
                 unsure = unsure or ack.error.err_code == IN_FLIGHT

@@ -6,6 +6,7 @@ Each is written with the time for which it counts, so an idle rate vanishes by i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ class Rates:
     def __init__(self, conn: Connection, names: Names) -> None:
         self._conn = conn
         self._names = names
+        self.conflicts: Callable[[str], None] = lambda _operation: None
 
     async def read(self, name: str, patience: Patience) -> FoundRate:
         """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
@@ -75,6 +77,7 @@ class Rates:
                 if ack.error is None:
                     return ack.seq, unsure
                 if ack.error.err_code == WRONG_SEQUENCE:
+                    self.conflicts("rate")
                     return 0, unsure or epoch != self._conn.epoch
                 why = ack.error.description
                 unsure = unsure or ack.error.err_code == IN_FLIGHT

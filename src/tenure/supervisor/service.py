@@ -136,7 +136,7 @@ class Supervisor(Service):
                 continue
             number += 1
             self._swept_at = self.stores.clock.steady()
-            self.metrics.swept(passed, self._swept_at - started)
+            self.metrics.swept(passed, self._swept_at - started, self.stores.clock.now())
             config, took = self.app.config, self._swept_at - started
             pause = max(config.sweep_seconds, _REST * took)
             self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
