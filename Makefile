@@ -20,7 +20,7 @@ MUTANTS_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv demo test lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus demo test lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -28,6 +28,12 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
+
+# What tests of rules and dashboards need; they are left out where it cannot be had.
+prometheus: $(VENV)/prometheus/usr/bin/promtool
+
+$(VENV)/prometheus/usr/bin/promtool:
+	scripts/get_prometheus.sh $(VENV)/prometheus
 
 demo: $(STAMP)
 	$(BIN)/tenure demo $(DEMO_ARGS)

@@ -1,0 +1,155 @@
+"""Write the files, or say which of them differ from what is made here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from scripts.monitoring.panels import ROWS, WIDE, Panel
+from scripts.monitoring.rules import ALERTS, RECORDINGS
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DASHBOARD, RULES, RUNBOOK = "grafana-dashboard.json", "prometheus-rules.yml", "RUNBOOK.md"
+MADE = "Made by `python -m scripts.monitoring --write`: change it there."
+_HEIGHT = 8
+
+
+def _target(number: int, expr: str, legend: str) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    return {"refId": chr(ord("A") + number), "datasource": source, "expr": expr, "legendFormat": legend, "range": True}
+
+
+def _drawn(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "gridPos": {"h": _HEIGHT, "w": panel.width, "x": x, "y": y},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0 if panel.unit == "ops" else None}, "overrides": []},
+        "options": {
+            "legend": {"displayMode": "table", "placement": "right", "calcs": ["mean", "max"], "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [_target(index, *query) for index, query in enumerate(panel.queries)],
+    }
+
+
+def _choice(name: str, metric: str) -> dict[str, Any]:
+    query = f"label_values({metric}, {name})"
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "definition": query,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
+    }
+
+
+def dashboard() -> str:
+    """Return the dashboard as Grafana imports it."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for title, row in ROWS.items():
+        place = {"h": 1, "w": WIDE, "x": 0, "y": y}
+        panels.append(
+            {"id": len(panels) + 1, "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        )
+        x, y = 0, y + 1
+        for panel in row:
+            if x + panel.width > WIDE:
+                x, y = 0, y + _HEIGHT
+            panels.append(_drawn(panel, len(panels) + 1, x, y))
+            x += panel.width
+        y += _HEIGHT
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}}
+    made = {
+        "uid": "tenure",
+        "title": "Tenure",
+        "description": MADE,
+        "tags": ["tenure"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [source, _choice("actor", "tenure_claims_total"), _choice("queue", "tenure_wakeups_pending")],
+        },
+        "panels": panels,
+    }
+    return json.dumps(made, indent=2) + "\n"
+
+
+def rules(runbook: str = RUNBOOK) -> str:
+    """Return the rules as Prometheus reads them; strings as JSON writes them are YAML as well."""
+    lines = [f"# {MADE}", "groups:", "  - name: tenure-recordings", "    rules:"]
+    for recording in RECORDINGS:
+        lines += [f"      - record: {recording.name}", "        expr: |-", f"          {recording.expr}"]
+    lines += ["", "  - name: tenure-alerts", "    rules:"]
+    for alert in ALERTS:
+        lines += [
+            f"      - alert: {alert.name}",
+            "        expr: |-",
+            f"          {alert.expr}",
+            f"        for: {alert.wait}",
+            "        labels:",
+            f"          severity: {alert.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(alert.summary)}",
+            f"          runbook_url: {json.dumps(f'{runbook}#{alert.name.lower()}')}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """Return the runbook."""
+    parts = [
+        "# Runbook",
+        f"{MADE} Panels in *italics* are those of the dashboard. Critical: look now; warning: look today; info: know it.",
+    ]
+    for alert in ALERTS:
+        after = "" if alert.wait == "0m" else f", for {alert.wait}"
+        parts += [
+            f"## {alert.name}",
+            f"{alert.severity.capitalize()}. `{alert.expr}`{after}",
+            f"**Meaning.** {alert.meaning}",
+            f"**First action.** {alert.action}",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def made(runbook: str = RUNBOOK) -> dict[str, str]:
+    """Every file by its name in ``deploy``."""
+    return {DASHBOARD: dashboard(), RULES: rules(runbook), RUNBOOK: page()}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or say which differ (1)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the files, instead of saying which differ")
+    parser.add_argument("--runbook", metavar="URL", default=RUNBOOK, help="where alerts find the runbook")
+    given = parser.parse_args(arguments)
+    differ = [name for name, text in made(given.runbook).items() if _differs(DEPLOY / name, text)]
+    for name in differ:
+        if given.write:
+            (DEPLOY / name).write_text(made(given.runbook)[name], encoding="utf-8")
+        sys.stdout.write(f"{'written' if given.write else 'differs'}: deploy/{name}\n")
+    return 1 if differ and not given.write else 0
+
+
+def _differs(path: Path, text: str) -> bool:
+    return not path.exists() or path.read_text(encoding="utf-8") != text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
