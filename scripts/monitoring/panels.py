@@ -26,7 +26,10 @@ def _rate(metric: str, by: str, where: str = "") -> str:
 
 
 def _share(metric: str) -> str:
-    ended = f"{_rate('tenure_superseded_total', 'actor')} + {_rate('tenure_outcomes_total', 'actor')}"
+    outcomes = "tenure_outcomes_total", "actor", 'outcome=~"succeeded|rescheduled|failed"'
+    ended = (
+        f"{_rate('tenure_superseded_total', 'actor')} + {_rate('tenure_cancelled_total', 'actor')} + {_rate(*outcomes)}"
+    )
     return f"{_rate(metric, 'actor')} / ({ended} > 0)"
 
 

@@ -40,8 +40,9 @@ RECORDINGS = (
     ),
     Recording(
         "actor:tenure_superseded:ratio_rate5m",
-        "sum by (actor) (actor_where:tenure_superseded:rate5m) / "
-        "(sum by (actor) (actor_where:tenure_superseded:rate5m) + sum by (actor) (actor_outcome:tenure_outcomes:rate5m) > 0)",
+        "sum by (actor) (actor_where:tenure_superseded:rate5m) / (sum by (actor) (actor_where:tenure_superseded:rate5m) + "
+        "sum by (actor) (actor_where:tenure_cancelled:rate5m) + "
+        'sum by (actor) (actor_outcome:tenure_outcomes:rate5m{outcome=~"succeeded|rescheduled|failed"}) > 0)',
     ),
     Recording(
         "actor:tenure_run_seconds:p95_5m",

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from rich.console import Console
 from rich.table import Table
 
+from tests.history.check_counts import sums
 from tests.history.evidence import CHIME, BodyLine, Evidence, Fault, Violation, answered
 from tests.history.known import Known
 
@@ -69,6 +70,12 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
         "ticks": str(len(known.run_ids.get(CHIME, ()))),
         "inbox": f"{len({line.id for line in evidence.commands if line.acked})} commands acknowledged",
         "superseded": _counted(Counter(evidence.counts.superseded)),
+        "counted": ", ".join(
+            f"{what} {told} of {were - excused}"
+            for what, (told, were, excused) in sums(known).items()
+            if what != "cancelled"
+        ),
+        "  by processes of which": f"{sum(1 for death in evidence.deaths if death.how == 'kill')} were killed with -9",
         "at rest after": f"{evidence.rest_seconds:.1f} s" if evidence.quiet else "never",
         "takeovers": spread(everyone),
         "  servers left alone": spread(undisturbed),

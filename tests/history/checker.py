@@ -12,6 +12,7 @@ from tests.history.check_added import check_added
 from tests.history.check_answers import check_answers
 from tests.history.check_bodies import check_bodies
 from tests.history.check_causes import check_causes
+from tests.history.check_counts import check_counts
 from tests.history.check_effects import check_effects
 from tests.history.check_records import check_records
 from tests.history.evidence import CHIME, AskLine, Evidence, Violation, answered
@@ -31,7 +32,7 @@ def check(evidence: Evidence) -> list[Violation]:
         *check_added(known),
         *_check_asks(known),
         *_check_end(known),
-        *_check_counts(known),
+        *check_counts(known),
     ]
     return sorted(found)
 
@@ -128,29 +129,3 @@ def _check_end(known: Known) -> Iterator[Violation]:
     for session in evidence.sessions:
         if session.closed is None and session.pid not in evidence.alive:
             yield Violation("sessions close", session.id, f"still open, and process {session.pid} is dead")
-
-
-_ENDS = {"succeeded": ("succeeded", "rescheduled"), "failed": ("failed",), "cancelled": ("cancelled",)}
-"""Labels under which each end is counted."""
-
-
-# -- counters --------------------------------------------------------------------------------------------------------
-
-
-def _check_counts(known: Known) -> Iterator[Violation]:
-    counts = known.evidence.counts
-    ended_cancelled = sum(1 for last, _ in known.outcomes.values() if last.phase == "cancelled")
-    told = sum(counts.cancelled.values())
-    if told > ended_cancelled + known.evidence.missing:
-        yield Violation(
-            "counted once", "", f"{told} runs counted as cancelled ({counts.cancelled}), {ended_cancelled} were"
-        )
-    followed = sum(1 for run_ids in known.run_ids.values() for run_id in run_ids[:-1] if run_id not in known.outcomes)
-    told = sum(counts.superseded.values())
-    if told > followed + known.evidence.missing:
-        yield Violation("counted once", "", f"{told} runs counted as superseded ({counts.superseded}), {followed} were")
-    ended = Counter(last.phase for last, _ in known.outcomes.values())
-    for phase, labels in _ENDS.items():
-        told = sum(counts.outcomes.get(label, 0) for label in labels)
-        if told > ended[phase] + known.evidence.missing:
-            yield Violation("counted once", "", f"{told} outcomes counted as {phase}, {ended[phase]} are stored")

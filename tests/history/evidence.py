@@ -208,7 +208,7 @@ class Evidence(Struct, kw_only=True):
     """Everything. ``records`` is the scan at the end; ``revisions`` are all that were seen, in the order of ``seq``.
 
     ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
-    line, so that what no ask explains is a fault.
+    line, so that what no ask explains is a fault. ``counted_exactly``: nothing went wrong that may cost a count.
     """
 
     bodies: list[BodyLine]
@@ -226,6 +226,7 @@ class Evidence(Struct, kw_only=True):
     rest_seconds: float = 0.0
     clocks: Clocks = Clocks()
     asks_whole: bool = False
+    counted_exactly: bool = False
     commands: list[CommandLine] = field(default_factory=list)
     limits: list[LimitSeen] = field(default_factory=list)
 

@@ -87,6 +87,19 @@ def stopped_with_the_older() -> Story:
 def everything_counted() -> Story:
     story = overstayed()
     story.evidence.counts = Counts(superseded={"tail": 1}, outcomes={"succeeded": 1, "retried": 7})
+    story.evidence.counted_exactly = True
+    return story
+
+
+def purged_and_counted_by_nobody() -> Story:
+    """Forgotten, not superseded: nobody counts it."""
+    story = purged_while_it_waited()
+    story.submit("r2", last=None)
+    story.claim(at=1.0)
+    story.end(1.9)
+    story.finish()
+    story.evidence.counts = Counts(outcomes={"succeeded": 1})
+    story.evidence.counted_exactly = True
     return story
 
 
@@ -211,7 +224,20 @@ def outcome_counted_twice() -> Story:
     return story
 
 
+def tail_not_counted() -> Story:
+    story = everything_counted()
+    story.evidence.counts = Counts(outcomes={"succeeded": 1})
+    return story
+
+
+def outcome_not_counted() -> Story:
+    story = everything_counted()
+    story.evidence.counts = Counts(superseded={"tail": 1})
+    return story
+
+
 GOOD_RULES = [
+    purged_and_counted_by_nobody,
     rescheduled,
     rescheduled_and_fenced,
     expired,
@@ -237,4 +263,6 @@ BAD_RULES = {
     two_attempts_at_once_though_parallel: "no two bodies",
     two_writes_over_one: "one write",
     outcome_counted_twice: "counted once",
+    tail_not_counted: "counted once",
+    outcome_not_counted: "counted once",
 }

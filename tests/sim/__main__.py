@@ -25,9 +25,11 @@ def main() -> int:
         "--mutant", default="", choices=["", *MUTANTS], help="without this guard: something must be found"
     )
     given.add_argument("--skew", type=float, help="clocks are wrong by up to so many seconds, whatever the seed says")
+    given.add_argument("--calm", action="store_true", help="nothing goes wrong: then the counters add up exactly")
     given.add_argument("--stop-at", type=int, default=5, help="end after so many bad seeds")
     given.add_argument("--minute", action="store_true", help="how long a minute of ten workers and 1,000 keys takes")
     asked = given.parse_args()
+    calm = Mixture() if asked.calm else None
     size = Size(seconds=asked.seconds, skew=asked.skew)
     if asked.minute:
         large = Size(seconds=60.0, workers=10, rate=20.0, keys=(1_000,), concurrency=100)
@@ -35,7 +37,7 @@ def main() -> int:
         tell(result)
         return int(not result.good)
     if asked.seed is not None:
-        (result,) = run_seeds([asked.seed], size, mutant=asked.mutant, whole_trace=True)
+        (result,) = run_seeds([asked.seed], size, mixture=calm, mutant=asked.mutant, whole_trace=True)
         print("\n".join(result.trace))
         tell(result)
         return int(not result.good)
@@ -44,7 +46,7 @@ def main() -> int:
     done = bodies = asks = deaths = 0
     virtual = 0.0
     seeds = list(range(asked.start, asked.start + asked.seeds))
-    for result in run_seeds(seeds, size, at_once=asked.at_once, mutant=asked.mutant):
+    for result in run_seeds(seeds, size, mixture=calm, at_once=asked.at_once, mutant=asked.mutant):
         done += 1
         bodies, asks, deaths = bodies + result.bodies, asks + result.asks, deaths + result.deaths
         virtual += result.virtual_seconds

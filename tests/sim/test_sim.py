@@ -28,6 +28,12 @@ def test_ten_seeds_find_nothing(start: int):
     assert code == 0, told
 
 
+def test_superseded_cancelled_and_every_outcome_are_counted_exactly_where_nothing_goes_wrong():
+    """Replaces, cancels and purges of many producers over several workers and supervisors: the sums of all are what is stored."""
+    code, told = simulate("--calm", "--seeds", "10", "--seconds", "5")
+    assert code == 0, told
+
+
 def test_a_seed_gives_the_same_run_each_time():
     first, second = (simulate("--seed", "3")[1].splitlines() for _ in range(2))
     assert len(first) > 200

@@ -288,6 +288,7 @@ class World:
             rest_seconds=rested,
             clocks=Clocks(observers=0.0, processes=_CLOCKS),
             asks_whole=True,
+            counted_exactly=self.mixture == Mixture(),
             limits=self._limits,
         )
         if left:

@@ -110,12 +110,16 @@ CASES = {
             f'tenure_superseded_total{{{W}, actor="a", where="tail"}}': steps(30),
             f'tenure_superseded_total{{{W}, actor="a", where="head"}}': steps(30),
             f'tenure_outcomes_total{{{W}, actor="a", outcome="succeeded"}}': steps(20),
+            f'tenure_outcomes_total{{{W}, actor="a", outcome="retried"}}': steps(99),
+            f'tenure_cancelled_total{{{W}, actor="a", where="waiting"}}': steps(0),
         },
         {"actor": "a"},
         "75% of the runs of a are superseded",
         {
             f'tenure_superseded_total{{{W}, actor="a", where="tail"}}': steps(10),
             f'tenure_outcomes_total{{{W}, actor="a", outcome="succeeded"}}': steps(20),
+            f'tenure_outcomes_total{{{W}, actor="a", outcome="retried"}}': steps(99),
+            f'tenure_cancelled_total{{{W}, actor="a", where="waiting"}}': steps(0),
         },
     ),
     "TenureRunsStuck": Case(
