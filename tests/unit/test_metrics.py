@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from tenure import App, OutcomeUnknown, Unavailable, wishes
+from tenure.core import rates
 from tenure.core.commands import Claim, Command
 from tenure.core.errors import KeyIsLive
 from tenure.core.outcomes import Did, Why
@@ -187,6 +188,18 @@ async def test_a_client_counts_its_calls() -> None:
         assert value(client.metrics, "tenure_client_call_seconds_count", call="submit") == 3
         assert value(client.metrics, "tenure_cas_conflicts_total", operation="submit") == 2  # it expects no record
         assert set(series(client.metrics)) == before
+
+
+async def test_writes_that_are_refused_are_counted_of_limits_and_rates_too() -> None:
+    """Each is a compare-and-swap on a revision that is not there."""
+    async with memory(App("docs")) as client:
+        for service in (*client.workers, *client.supervisors):
+            before = dict(service.metrics.conflicts)
+            stores, patience = service.stores, service.stores.runs.patience()
+            assert (await stores.limits.write("l", None, 99, patience))[0] == 0
+            assert (await stores.rates.write("r", rates.Entry(n=1), 99, 60, patience))[0] == 0
+            after = service.metrics.conflicts
+            assert {kind: after[kind] - before[kind] for kind in ("limit", "rate")} == {"limit": 1, "rate": 1}
 
 
 @pytest.mark.parametrize(
