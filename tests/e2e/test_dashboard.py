@@ -175,6 +175,11 @@ async def test_every_panel_and_every_rule_has_an_answer_under_load(own: Cli, tmp
                     producer=f"127.0.0.1:{shown.port}",
                 )
             )
+
+            async def all_scraped() -> bool:
+                return await asyncio.to_thread(watching.numbers, "up") == [1.0] * 4
+
+            await wait_until(all_scraped, description="all are scraped, so that what happens next makes a difference")
             await _freeze(producer, client, *workers)
             begun = asyncio.Event()
             load = asyncio.create_task(_load(producer, client, begun))
