@@ -221,7 +221,7 @@ class Metrics(Collector):
         yield _single("tenure_sweep_seconds", "How long the last whole sweep took", last.swept_seconds)
         yield _single(
             "tenure_last_sweep_timestamp_seconds",
-            "When the last whole sweep ended (epoch seconds; 0: never, or no supervisor is in this process)",
+            "When the last whole sweep ended or was found to be needless (epoch seconds; 0: never, or no supervisor here)",
             last.swept_at,
         )
         yield _build(self._version)

@@ -57,6 +57,8 @@ async def test_nothing_is_passed_over_again_while_nothing_happens(
         await wait_until(rests, description="it rests")
         assert passes[-1]
         assert not supervisor.why_not_ready
+        told = supervisor.metrics.swept_at
+        await wait_until(lambda: supervisor.metrics.swept_at > told, description="no alert takes its rest for its end")
         before = len(passes)
         await client.submit(later.call(), key="b", delay=3_600)
         await wait_until(lambda: len(passes) > before, description="a new record is looked at")

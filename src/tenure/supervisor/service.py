@@ -150,6 +150,7 @@ class Supervisor(Service):
         try:
             while sweep.calm and clock.steady() < until and (await look(self.stores, self._patience())).is_as(before):
                 self._swept_at = clock.steady()
+                self.metrics.swept_at = clock.now()
                 self._sweep_by = max(self._sweep_by, self._swept_at + config.sweep_seconds + config.patience_seconds)
                 await asyncio.sleep(config.sweep_seconds)
         except Unavailable as error:
