@@ -6,6 +6,7 @@ simulation can put its own in their stead, another one for each process that it 
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -19,7 +20,7 @@ from ulid import base32
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.clock")
-_SAME_SECONDS = 0.25
+SAME_SECONDS = 0.25
 """Clocks that differ by less are the same: machines that keep time at all are closer, and correcting would only add noise."""
 
 
@@ -84,6 +85,8 @@ class AlignedClock:
         self._ahead = base.now() - self._follow()
         self.aligned = False
         """Whether it was compared with the server's at all."""
+        self.unsure = math.inf
+        """Seconds by which the quickest answer so far may have misled it."""
         self.counts_suspension = base.counts_suspension
         self.steady = base.steady
         self.random = base.random
@@ -105,7 +108,8 @@ class AlignedClock:
         """
         way = self.steady() - sent
         self.aligned = True
-        right, unsure = server + way / 2, max(_SAME_SECONDS, way / 2)
+        right, unsure = server + way / 2, max(SAME_SECONDS, way / 2)
+        self.unsure = min(self.unsure, unsure)
         differs = right - self.now()
         if abs(differs) < unsure:
             return

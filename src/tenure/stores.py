@@ -14,7 +14,7 @@ from typing import Any, TypeVar, assert_never, cast
 
 from msgspec.structs import replace
 
-from tenure.clock import AlignedClock, here
+from tenure.clock import SAME_SECONDS, AlignedClock, here
 from tenure.config import Config
 from tenure.core import commands as c
 from tenure.core.dead import letter_of
@@ -42,6 +42,8 @@ from tenure.pacing import Paces
 
 T = TypeVar("T")
 _STALE_SECONDS = 2.0
+_MORE_LOOKS = 4
+"""For a quicker answer about the time, so often."""
 
 
 class Stores:
@@ -84,12 +86,17 @@ class Stores:
     async def know_the_time(self) -> None:
         """Look at the streams, and so at the server's clock, until it has told the time. Raises Unavailable.
 
-        Nobody may go by a clock that may be hours off because one answer was lost.
+        Nobody may go by a clock that may be hours off because one answer was lost, nor by what a slow one has told if the
+        next can do better: half of its way may be wrong.
         """
         patience = Patience(self.clock, self.config.connect_timeout_seconds)
         await self.presence.look()
-        while not self.clock.aligned:
+        again = 0
+        while not self.clock.aligned or (self.clock.unsure > SAME_SECONDS and again < _MORE_LOOKS):
+            again += self.clock.aligned
             if not await patience.pause():
+                if self.clock.aligned:
+                    return
                 raise Unavailable("the server does not tell the time")
             await self.presence.look()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tenure import App, Client
-from tenure.clock import SystemClock
+from tenure.clock import SYSTEM, AlignedClock, SystemClock
 from tenure.core.records import encode
 from tests.conftest import Workers
 from tests.processes import Site
@@ -115,3 +115,35 @@ async def test_a_run_that_is_not_due_is_looked_at_again_within_ack_wait(
     await stores.work.wake(found.record, encode(found.record), found.revision, found.record.due, stores.runs.patience())
     async with workers.run(app) as running:
         await wait_until(lambda: running.worker.metrics.claims["work", "not_due"] > 1, description="it looks again")
+
+
+@pytest.mark.parametrize("ways", [(1.2, 0.01), (1.2, 2.0, 0.9, 0.01), (0.01,)])
+async def test_a_slow_answer_is_not_the_last_word_on_the_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch, ways: tuple[float, ...]
+) -> None:
+    """Where on its way it took so long nobody can tell: half of that may be wrong, and the next answer may be quicker."""
+    stores, clock = client.stores, AlignedClock(SYSTEM)
+    coming = iter(ways)
+
+    async def look() -> None:
+        clock.align(time.time() - HOUR, clock.steady() - next(coming))  # all of its way before it was stamped
+
+    monkeypatch.setattr(stores, "clock", clock)
+    monkeypatch.setattr(stores.presence, "look", look)
+    await stores.know_the_time()
+    assert abs(clock.now() - (time.time() - HOUR)) < 0.3
+    assert next(coming, None) is None, "a quick one is enough"
+
+
+async def test_who_has_only_slow_answers_starts_all_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores, clock = client.stores, AlignedClock(SYSTEM)
+    looks: list[float] = []
+
+    async def look() -> None:
+        looks.append(time.time())
+        clock.align(time.time() - HOUR, clock.steady() - 1.2)
+
+    monkeypatch.setattr(stores, "clock", clock)
+    monkeypatch.setattr(stores.presence, "look", look)
+    await stores.know_the_time()
+    assert len(looks) == 5
