@@ -16,7 +16,9 @@ What it shows:
   that ends goes to whoever was parked first. A worker that is killed has its places given to others, as its runs are.
 * **A place is held while the body runs**, not between attempts: a site that is down does not keep others waiting.
 
-A redeploy with other numbers takes effect at once: what the workers say that were started last holds for all.
+A redeploy with other numbers holds from the next run on that starts or ends: what the workers say that were started last
+holds for all, also for those that are parked. A limit that is taken out of the code stays with the runs that were submitted
+under it.
 """
 
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
