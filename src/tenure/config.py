@@ -15,13 +15,13 @@ MAX_INLINE_BYTES = 131_072
 """A record (at most 1 MiB, the server's limit for one message) may hold its arguments, their copies in up to four dead
 letters that are still owed, and a successor's arguments or a result. Were there no room, a run could not end."""
 MIN_DEAD_KEPT_DAYS = 1 / 24
-MIN_HISTORY_BYTES = 8_388_608
+MIN_HISTORY_REVISIONS = 1_000
 """An eighth of it is for refusals, and one message of either stream may be 1 MiB."""
 MIN_TTL_SECONDS = 0.4
 MAX_REPLICAS = 5
 _WHOLE = frozenset({
     "replicas", "inline_limit_bytes", "blob_limit_bytes", "wake_limit_bytes", "traceback_limit_bytes", "repairs_at_once",
-    "stuck_limit", "commands_at_once", "history_limit_bytes",
+    "stuck_limit", "commands_at_once", "history_revisions",
 })  # fmt: skip
 
 
@@ -35,7 +35,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ``dead_kept_days`` (30): how long the letter of a run that failed for good is kept; set anew where ``setup`` is given the
     app.
     ``history_days`` (7): how long it is told what happened to a key (`tenure show KEY --history`); 0: nothing is kept.
-    ``history_limit_bytes`` (67108864): and how much of that, the oldest goes first; both as ``dead_kept_days``.
+    ``history_revisions`` (100000): and how many revisions of that, the oldest go first; both as ``dead_kept_days``.
 
     Whose time is it:
 
@@ -103,7 +103,7 @@ class Config(Struct, frozen=True, kw_only=True):
     traceback_limit_bytes: int = 8_192
     dead_kept_days: float = 30.0
     history_days: float = 7.0
-    history_limit_bytes: int = 67_108_864
+    history_revisions: int = 100_000
     reread_seconds: float = 10.0
     pull_expires_seconds: float = 4.0
     idle_heartbeat_seconds: float = 2.0
@@ -150,8 +150,8 @@ class Config(Struct, frozen=True, kw_only=True):
             _bad("dead_kept_days must be at least an hour (1 / 24)")
         if 0 < self.history_days < MIN_DEAD_KEPT_DAYS:
             _bad("history_days must be at least an hour (1 / 24), or 0: no history")
-        if self.history_limit_bytes < MIN_HISTORY_BYTES:
-            _bad(f"history_limit_bytes must be at least {MIN_HISTORY_BYTES}, got {self.history_limit_bytes!r}")
+        if self.history_revisions < MIN_HISTORY_REVISIONS:
+            _bad(f"history_revisions must be at least {MIN_HISTORY_REVISIONS}, got {self.history_revisions!r}")
 
     def _check_each(self) -> None:
         for name in self.__struct_fields__:

@@ -38,7 +38,8 @@ def _started_once(known: Known) -> Iterator[Violation]:
 def _was_claimed(known: Known, start: BodyLine) -> Iterator[Violation]:
     claim = known.by_seq.get(start.fence)
     if claim is None:
-        if known.whole(start.key):
+        seen_to = max(known.by_seq, default=0)
+        if known.whole(start.key) and start.fence <= seen_to:  # a schedule goes on after the last look at the revisions
             yield Violation("claims", start.key, f"{start.run_id} started by a claim at {start.fence} that is nowhere")
         return
     yield from _at_its_place_and_time(known, start, claim)

@@ -176,7 +176,7 @@ def stop_signal_of_another_life() -> Story:
 def claimed_nowhere() -> Story:
     """A body whose claim was refused, or never sent."""
     story = ran_well()
-    story.evidence.bodies[:] = [replace(line, fence=77) for line in story.evidence.bodies]
+    story.evidence.bodies[:] = [replace(line, fence=0) for line in story.evidence.bodies]
     return story
 
 

@@ -253,7 +253,7 @@ async def test_without_history_nothing_is_made_or_sent(namespace: str, nats_serv
             await client.history("k")
 
 
-@pytest.mark.parametrize("setting", [{"max_age": 86_400 * 10**9}, {"max_bytes": 10_000_000}, {"max_msgs": 10}])
+@pytest.mark.parametrize("setting", [{"max_age": 86_400 * 10**9}, {"max_msgs": 10}])
 async def test_other_caps_stop_nobody_and_setup_changes_what_it_may(
     app: App, client: Client, nats_server: str, setting: dict[str, Any]
 ) -> None:
@@ -282,7 +282,7 @@ def test_bad_settings_are_refused() -> None:
     for bad, words in (
         ({"history_days": -1}, "history_days"),
         ({"history_days": 0.01}, "history_days"),
-        ({"history_limit_bytes": 5}, "history_limit_bytes"),
+        ({"history_revisions": 5}, "history_revisions"),
     ):
         with pytest.raises(TenureError, match=words):
             Config(**bad)

@@ -36,7 +36,7 @@ async def test_a_sweep_takes_a_parked_message_for_a_wake_up(
         await wait_until(lambda: claims["capped", "parked"] == 2, description="two are parked")
         sweeps: list[int] = []
         asked: list[str] = []
-        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, _: sweeps.append(records))
+        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, *_: sweeps.append(records))
         monkeypatch.setattr(Keepers, "ask", lambda _, key, *__, **___: asked.append(key))
         await wait_until(lambda: len(sweeps) >= 12, description="a dozen sweeps")
         assert claims["capped", "parked"] == 2

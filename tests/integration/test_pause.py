@@ -276,7 +276,7 @@ async def test_a_sweep_takes_what_waits_for_a_switch_for_a_wake_up(
         await until_held(client, 3)
         sweeps: list[int] = []
         asked: list[str] = []
-        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, _: sweeps.append(records))
+        monkeypatch.setattr(supervisor.metrics, "swept", lambda records, *_: sweeps.append(records))
         monkeypatch.setattr(Keepers, "ask", lambda _, key, *__, **___: asked.append(key))
         await wait_until(lambda: len(sweeps) >= 12, description="a dozen sweeps")
         assert running.worker.metrics.claims["work", "held"] == 3

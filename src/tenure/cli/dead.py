@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from tenure.client import Client
 from tenure.core.dead import DeadLetter
 from tenure.core.errors import ConfigError, KeyIsLive, NewerSchema, TenureError
 from tenure.loops import run_loop
+
+_LOOK_SECONDS = 0.2
 
 dead = typer.Typer(no_args_is_help=True, help="Look at runs that failed for good, run them again, or forget them.")
 
@@ -254,12 +257,20 @@ def _chosen(app: App, url: str | None, actor: str | None, what: str, *, yes: boo
     if yes or not letters:
         return letters
     print(f"{what} all of them? [y/N]: ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
+    answer = _answer()
     if not answer:  # nobody is there to answer
         raise ConfigError("nothing was done: give the answer by --yes")
     if answer.strip().lower() not in {"y", "yes"}:
         raise TenureError("nothing was done")
     return letters
+
+
+def _answer() -> str:
+    """A line of standard input. A signal that comes just before a read blocks would not be looked at until it ends."""
+    if sys.stdin.isatty():
+        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+            pass
+    return sys.stdin.readline()
 
 
 def _none(which: str, app: App) -> NotFound:

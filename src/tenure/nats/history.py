@@ -29,7 +29,6 @@ from tenure.telemetry import get_logger
 
 PER_KEY = 1_000
 REFUSALS_PER_KEY = 200
-_MOST_MESSAGES = 1_000_000
 _REFUSALS_SHARE = 8
 _DAY_NANOS = 86_400 * 1_000_000_000
 _A_SECOND, _BURST = 50.0, 500.0
@@ -43,7 +42,6 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
         "mirror": {"name": names.runs_stream, "filter_subject": names.runs_prefix + "*"},
         "retention": "limits",
         "discard": "old",
-        "max_msgs": _MOST_MESSAGES,
         "max_msgs_per_subject": PER_KEY,
         "storage": storage,
         "num_replicas": replicas,
@@ -58,7 +56,6 @@ def refused_spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
         "subjects": [names.refused_prefix + "*"],
         "retention": "limits",
         "discard": "old",
-        "max_msgs": _MOST_MESSAGES,
         "max_msgs_per_subject": REFUSALS_PER_KEY,
         "storage": storage,
         "num_replicas": replicas,
@@ -66,10 +63,12 @@ def refused_spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     }
 
 
-def caps(stream: dict[str, Any], days: float, most_bytes: int) -> dict[str, Any]:
-    """The settings that bound it: so many days, and ``most_bytes`` (refusals: an eighth of that)."""
-    size = most_bytes if "mirror" in stream else most_bytes // _REFUSALS_SHARE
-    return {"max_age": int(days * _DAY_NANOS), "max_bytes": size}
+def caps(stream: dict[str, Any], days: float, most: int) -> dict[str, Any]:
+    """The settings that bound it: so many days, and ``most`` revisions (refusals: an eighth of that).
+
+    Not bytes: a server sets those aside when the stream is made, and refuses the next namespace its buckets.
+    """
+    return {"max_age": int(days * _DAY_NANOS), "max_msgs": most if "mirror" in stream else most // _REFUSALS_SHARE}
 
 
 class _Stored(msgspec.Struct):

@@ -32,7 +32,7 @@ _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     dead.spec,
     inbox.spec,
 )
-_FREE = frozenset({"name", "storage", "num_replicas", "max_age", "max_bytes"})
+_FREE = frozenset({"name", "storage", "num_replicas", "max_age", "max_bytes", "max_msgs"})
 _NO_INFO: dict[str, Any] = {"config": {}, "state": {"last_seq": 0}}
 _MUTABLE = frozenset(
     {
@@ -138,7 +138,7 @@ async def _ensure_history(
     changes = []
     for make in (history.spec, history.refused_spec):
         spec = make(names, replicas or config.replicas, config.storage)
-        caps = history.caps(spec, config.history_days, config.history_limit_bytes)
+        caps = history.caps(spec, config.history_days, config.history_revisions)
         wanted = ({} if replicas is None else {"num_replicas": replicas}) | (caps if capped else {})
         full = spec | caps | {"metadata": {_INCARNATION: incarnation}}
         try:
