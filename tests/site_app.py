@@ -59,9 +59,17 @@ class _Folder:
             file.write(f"{time.time()} {what} {ctx.key} {ctx.generation} {ctx.attempt} {ctx.failures} {os.getpid()}\n")
 
     async def gate(self, ctx: Context) -> None:
-        gates = [self._folder / f"open-{name}" for name in (ctx.key, f"{ctx.key}-{ctx.attempt}")]
-        while not any(gate.exists() for gate in gates):  # noqa: ASYNC110  (another process opens it)
+        while not self._is_open(ctx):  # noqa: ASYNC110  (another process opens it)
             await asyncio.sleep(0.02)  # body:
+
+    def block(self, ctx: Context) -> None:
+        """Wait for the gate as an async body must not: nothing else of its loop goes on."""
+        while not self._is_open(ctx):
+            time.sleep(0.02)  # body:
+
+    def _is_open(self, ctx: Context) -> bool:
+        names = (ctx.key, f"{ctx.key}-{ctx.attempt}")
+        return any((self._folder / f"open-{name}").exists() for name in names)
 
 
 def _add_patient(app: App, site: _Folder) -> None:
@@ -151,10 +159,18 @@ def _add_quick(app: App, site: _Folder) -> None:
 
 def _add_blocking(app: App, site: _Folder) -> None:
     @app.actor(grace=0.3)
-    async def blocks(ctx: Context, seconds: float) -> str:
+    async def blocks(ctx: Context) -> str:
+        site.note(ctx, "started")
+        await asyncio.sleep(0.1)  # body: by now its worker has pulled for its other slots
+        site.note(ctx, "blocked")
+        site.block(ctx)
+        site.note(ctx, "ended")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor
+    async def sleeps(ctx: Context, seconds: float) -> str:
         site.note(ctx, "started")
         time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
-        site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
 
     @app.actor
@@ -166,10 +182,12 @@ def _add_blocking(app: App, site: _Folder) -> None:
         return f"attempt {ctx.attempt}"
 
     @app.actor(timeout=0.5, grace=0.3)
-    async def overruns(ctx: Context, seconds: float) -> str:
+    async def overruns(ctx: Context) -> str:
         site.note(ctx, "started")
         if ctx.attempt == 1:
-            time.sleep(seconds)  # noqa: ASYNC251  # body: it is what an async one must not do
+            await asyncio.sleep(0.1)  # body: by now its worker has pulled for its other slots
+            site.note(ctx, "blocked")
+            site.block(ctx)
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
 

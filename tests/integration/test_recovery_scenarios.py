@@ -22,7 +22,7 @@ def app(site: Site) -> App:
     return site.app
 
 
-@pytest.mark.parametrize("body", ["blocks", "busy"])
+@pytest.mark.parametrize("body", ["sleeps", "busy"])
 async def test_scenario_11_a_blocked_loop_under_supervision_keeps_its_session(
     site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, body: str
 ) -> None:
@@ -135,8 +135,9 @@ async def test_scenario_19_a_supervisor_with_an_old_snapshot_cannot_undo_an_outc
     await site.start_worker()
     async with supervised_behind.run(app) as supervisor:
         held = proxy.hold(record(app, "k", "waiting"), 1_000)
-        run = await client.submit(app.actors["overruns"].call(seconds=3.0), key="k")
+        run = await client.submit(app.actors["overruns"].call(), key="k")
         await asyncio.wait_for(held.done.wait(), 10)
+        site.open("k")
         assert await run.result(5) == "attempt 1"
         held.clear()
         await proxy.release(held)

@@ -49,13 +49,14 @@ async def test_a_stop_whose_grace_is_over_ends_cancelled_by_force_and_is_counted
     The supervisor does: cancelled, the body void. When it returns at last its value is refused.
     """
     worker = await site.start_worker("--metrics-port", "0")
-    run = await client.submit(app.actors["blocks"].call(seconds=5.0), key="k")
-    await site.wait_for("started", "k")
+    run = await client.submit(app.actors["blocks"].call(), key="k")
+    await site.wait_for("blocked", "k")
     async with supervisors.run(app) as supervisor:
         await run.cancel(reason="enough")
         status = await run.wait(4.0)
         assert status.phase == "cancelled"
         assert not site.events("ended", "k"), "the body still runs"
+        site.open("k")
         await site.wait_for("ended", "k")
 
         async def fenced() -> bool:
@@ -80,8 +81,8 @@ async def test_a_forced_end_that_two_supervisors_try_is_counted_by_the_one_whose
 ) -> None:
     """The first one's write is lost; the second one's wins; the first repeats its own, is refused, and reads the end."""
     await site.start_worker()
-    run = await client.submit(app.actors["blocks"].call(seconds=8.0), key="k")
-    await site.wait_for("started", "k")
+    run = await client.submit(app.actors["blocks"].call(), key="k")
+    await site.wait_for("blocked", "k")
     async with supervised_behind.run(app) as first:
         lost = proxy.lose(record(app, "k", "cancelled"), OFTEN)
         await run.cancel(reason="enough")
@@ -101,14 +102,19 @@ async def test_a_forced_end_that_two_supervisors_try_is_counted_by_the_one_whose
 async def test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker(
     site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
-    """Its worker's loop is blocked: the supervisor puts the run back, another worker runs it, the late value is refused."""
+    """Its worker's loop is blocked: the supervisor puts the run back, another worker runs it, the late value is refused.
+
+    The blocked process has pulls at the server, older than the other worker's: the first wake-up of attempt 2 is handed to it,
+    and lies there unread for as long as the body goes on, or for an ``ack_wait`` of 30 s. One more comes [31].
+    """
     await site.start_worker()
-    run = await client.submit(app.actors["overruns"].call(seconds=6.0), key="k")
-    await site.wait_for("started", "k")
+    run = await client.submit(app.actors["overruns"].call(), key="k")
+    await site.wait_for("blocked", "k")
     async with workers.run(app), supervisors.run(app) as supervisor:
-        assert await run.result(5.0) == "attempt 2"
+        assert await run.result(WITHIN_SECONDS) == "attempt 2"
         assert len(site.events("ended", "k")) == 1, "attempt 1 still runs"
         await until_repaired(supervisor, "evicted")
+        site.open("k-1")
         await site.wait_for("ended", "k", 2)
         assert await run.result(1.0) == "attempt 2"
 
@@ -118,12 +124,13 @@ async def test_a_successor_is_let_in_after_the_grace_though_the_old_body_goes_on
 ) -> None:
     """Overlap ``stop``; the old body blocks its loop, under a session that lives."""
     await site.start_worker()
-    await client.submit(app.actors["blocks"].call(seconds=6.0), key="k")
-    await site.wait_for("started", "k")
+    await client.submit(app.actors["blocks"].call(), key="k")
+    await site.wait_for("blocked", "k")
     async with workers.run(app), supervisors.run(app) as supervisor:
         run = await client.replace(app.actors["quick"].call(), key="k", overlap="stop")
-        assert await run.result(4.0) == "attempt 1"
+        assert await run.result(WITHIN_SECONDS) == "attempt 1"
         assert not site.events("ended", "k"), "the old body still runs"
+        site.open("k")
         assert supervisor.metrics.repairs["session"] == 0
 
 

@@ -47,7 +47,10 @@ class _Looked(Struct):
 
 
 class _Woken(Struct):
-    holder: Holder
+    """How often a run was woken since this attempt's process does not answer, and when again."""
+
+    run_id: str
+    attempt: int
     times: int
     again_at: float
 
@@ -137,9 +140,11 @@ class Keepers:
         again = _AGAIN_SECONDS
         holder = found.record.holder
         if holder is not None and found.record.phase is Phase.RUNNING and holder.session in gone:
-            await self._take_over(found, found.record, holder, patience)
+            await self._take_over(found, found.record, patience)
         elif holder is not None:
             found, again = await self._end_overdue(found, holder, gone, patience)
+        elif found.record.phase is Phase.WAITING:
+            await self._wake_who_was_let_in(found, found.record, patience)
         found = await self._expire_previous(found, gone, patience)
         found = await self._take_counts(found, patience)
         try:
@@ -160,27 +165,47 @@ class Keepers:
             ]
         )
 
-    async def _take_over(self, found: Found, record: Record, holder: Holder, patience: Patience) -> None:
+    async def _take_over(self, found: Found, record: Record, patience: Patience) -> None:
         """A run whose holder is dead: its wake-up may be in that process's hands for a whole ack_wait yet [31].
 
         So one more is stored, whatever is there, and some again a little later; after those only if none is.
         """
-        stores = self._stores
-        before = self._woken.get(record.key)
-        times = before.times if before is not None and before.holder == holder else 0
-        early = before is not None and stores.clock.steady() < before.again_at
-        if times and early and await stores.work.is_stored(record, patience):
+        woken = self._woken_for(record)
+        early = woken is not None and self._stores.clock.steady() < woken.again_at
+        if early and await self._stores.work.is_stored(record, patience):
             return
-        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        times = woken.times if woken is not None else 0
+        await self._wake(found, record, times, patience)
         if not times:
             self._repaired("takeover", record)
-        pause = wake_again_after(times + 1, stores.config.ack_wait_seconds)
-        again_at = math.inf if pause is None else stores.clock.steady() + pause
-        _keep_newest(self._woken, record.key, _Woken(holder, times + 1, again_at))
+
+    async def _wake_who_was_let_in(self, found: Found, record: Record, patience: Patience) -> None:
+        """A run that was woken when an attempt was ended for its process: it still waits, so it may be in that one's hands."""
+        woken = self._woken_for(record)
+        if woken is not None and self._stores.clock.steady() >= woken.again_at:
+            await self._wake(found, record, woken.times, patience)
+
+    async def _wake(self, found: Found, record: Record, times: int, patience: Patience) -> None:
+        stores = self._stores
+        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        self._wake_later(record, found.revision, times + 1)
+
+    def _wake_later(self, record: Record, revision: int, times: int) -> None:
+        """A run was woken ``times`` times, and a process that does not answer may have got every one of them [31]."""
+        stores = self._stores
+        pause = wake_again_after(times, stores.config.ack_wait_seconds)
+        wait = math.inf if pause is None else pause + max(0.0, record.due - stores.clock.now())
+        woken = _Woken(record.run_id, record.attempt, times, stores.clock.steady() + wait)
+        _keep_newest(self._woken, record.key, woken)
         if pause is not None:
             asyncio.get_running_loop().call_later(
-                pause + _TIMER_SECONDS, partial(self.ask, record.key, found.revision, news=True)
+                wait + _TIMER_SECONDS, partial(self.ask, record.key, revision, news=True)
             )
+
+    def _woken_for(self, record: Record) -> _Woken | None:
+        woken = self._woken.get(record.key)
+        same = woken is not None and (woken.run_id, woken.attempt) == (record.run_id, record.attempt)
+        return woken if same else None
 
     async def _end_overdue(
         self, found: Found, holder: Holder, gone: frozenset[str], patience: Patience
@@ -269,6 +294,10 @@ class Keepers:
             await self._stores.carry_out(committed, patience)
         except StillOwed as error:
             _log.warning("outbox.unpaid", key=committed.record.key, error=str(error))
+        record, stores = committed.record, self._stores
+        soon = stores.clock.now() + stores.config.pull_expires_seconds  # by then a process that stands still has no pulls left
+        if record.phase is Phase.WAITING and record.due < soon:
+            self._wake_later(record, committed.revision, 1)
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
