@@ -20,7 +20,7 @@ MUTANTS_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus demo test lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus demo test soak lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -40,6 +40,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The same tests with all that they can do: more runs, seeds, worlds and kills (an hour).
+soak: $(STAMP)
+	TENURE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --timeout 900
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from tenure.core.records import encode
 from tenure.core.sessions import Session
 from tenure.stores import Stores
 
+SOAK = os.environ.get("TENURE_SOAK") == "1"
+"""`make soak`: the tests that grow with it do all that they can, and take an hour and not minutes."""
+
 FAST = Config(
     session_ttl_seconds=2.0,
     ack_wait_seconds=2.0,
@@ -25,6 +29,11 @@ FAST = Config(
     drain_seconds=5.0,
 )
 """Every wait of the defaults, scaled down; never the point of a test."""
+
+
+def sized(usual: int, soak: int) -> int:
+    """How much a test does: enough to notice what it is there for, or all of it in a soak."""
+    return soak if SOAK else usual
 
 
 async def wait_until(predicate: Callable[[], Any], *, description: str, timeout: float = 10.0) -> Any:

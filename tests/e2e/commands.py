@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tenure.cli.root import run
+from tests import forks
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = """
@@ -118,15 +119,7 @@ class Cli:
         }
 
     def __call__(self, *arguments: str, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "tenure.cli", *arguments],
-            cwd=cwd or self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
+        done = forks.run([*arguments], folder=cwd or self.folder, environment=self.environment())
         assert "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
         return done
@@ -152,7 +145,7 @@ class Cli:
 
     def start(self, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         with (self.folder / "stderr.log").open("ab") as log:
-            process = subprocess.Popen(
+            process = forks.Command(
                 [sys.executable, "-m", "tenure.cli", *arguments],
                 cwd=cwd or self.folder,
                 env=self.environment() | environment,

@@ -137,7 +137,7 @@ async def test_sigterm_under_load_drains_and_another_worker_finishes_the_rest(ow
 
             async def under_way() -> bool:
                 status = await client.status("n12")
-                return status is not None and status.phase == "running"
+                return status is not None and status.phase != "queued"
 
             await wait_until(under_way, description="the worker is in the middle of its load")
             first.process.send_signal(signal.SIGTERM)

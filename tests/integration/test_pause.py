@@ -15,7 +15,7 @@ from tenure import App, Client, Context, Limit, Retry, Snooze
 from tenure.core.switches import switch_at
 from tenure.supervisor.keepers import Keepers
 from tests.conftest import Supervisors, Workers
-from tests.support import FAST, no_limit_in_use, wait_until
+from tests.support import FAST, no_limit_in_use, sized, wait_until
 
 BOUND_SECONDS = 0.3
 """So long after the return of ``pause`` no body starts any more: milliseconds as a rule, and two cores are often busy."""
@@ -58,7 +58,7 @@ async def test_nothing_starts_after_a_pause_under_load_and_nothing_is_lost(
     app: App, client: Client, workers: Workers, supervisors: Supervisors, what: str
 ) -> None:
     """Two workers in full swing. After the bound no body starts, those that run end well; resumed, all is done, once each."""
-    seen, other = Seen(), Seen()
+    seen, other, number = Seen(), Seen(), sized(600, 2_000)
 
     @app.actor(queue="loaded")
     async def work(ctx: Context) -> None:
@@ -73,7 +73,7 @@ async def test_nothing_starts_after_a_pause_under_load_and_nothing_is_lost(
     async with AsyncExitStack() as stack:
         started = [await stack.enter_async_context(workers.run(app)) for _ in range(2)]
         await stack.enter_async_context(supervisors.run(app))
-        runs: Any = await client.submit_many([(work.call(), f"k{i}") for i in range(2_000)])
+        runs: Any = await client.submit_many([(work.call(), f"k{i}") for i in range(number)])
         await wait_until(lambda: len(seen.at) > 100, description="they are in full swing")
         hold = await (client.pause(queue=name) if what == "queue" else client.pause(actor=name))
         paused = time.monotonic()
@@ -82,19 +82,19 @@ async def test_nothing_starts_after_a_pause_under_load_and_nothing_is_lost(
         assert more.accepted, "what is submitted meanwhile is accepted"
         await (await client.submit(beside.call(), key="beside")).result(10)
         await asyncio.sleep(BOUND_SECONDS + 0.5)  # paused: the time in which nothing may start
-        last, number = max(seen.at) - paused, len(seen.at)
-        print(f"{what}: {number} had started; the last one {last * 1000:.1f} ms after the pause had returned")
+        last, started_by_now = max(seen.at) - paused, len(seen.at)
+        print(f"{what}: {started_by_now} had started; the last one {last * 1000:.1f} ms after the pause had returned")
         assert last < BOUND_SECONDS
         assert all(not len(running.worker.table) for running in started), "who is held keeps no slot"
         await asyncio.sleep(1.0)  # paused: sweeps and redeliveries change nothing
-        assert len(seen.at) == number
+        assert len(seen.at) == started_by_now
         ended = await client.resume(**{what: name})
         assert ended is not None
         assert ended.id == hold.id
         for run in [*runs, more]:
             await run.result(30)
-        failures = [(await client.status(key)).failures for key in ("k0", "k1999", "later")]  # type: ignore[union-attr]  # they are there
-    assert sorted(seen.keys) == sorted([*(f"k{i}" for i in range(2_000)), "later"]), "once each"
+        failures = [(await client.status(key)).failures for key in ("k0", f"k{number - 1}", "later")]  # type: ignore[union-attr]  # they are there
+    assert sorted(seen.keys) == sorted([*(f"k{i}" for i in range(number)), "later"]), "once each"
     assert failures == [0, 0, 0]
 
 

@@ -18,13 +18,13 @@ from tests.conftest import Supervisors, Workers
 from tests.integration.test_pause import BOUND_SECONDS, Seen, quick, until_held
 from tests.processes import WITHIN_SECONDS, Site
 from tests.proxy import Proxy, record
-from tests.support import wait_until
+from tests.support import sized, wait_until
 
 
-async def test_ten_thousand_that_wait_are_resumed_in_order_and_once_each(
+async def test_thousands_that_wait_are_resumed_in_order_and_once_each(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
-    seen = Seen()
+    seen, number = Seen(), sized(1_500, 10_000)
 
     @app.actor
     async def work(ctx: Context) -> None:
@@ -32,17 +32,19 @@ async def test_ten_thousand_that_wait_are_resumed_in_order_and_once_each(
 
     async with workers.run(app, concurrency=100), supervisors.run(app):
         await client.pause(actor="work")
-        runs: Any = await client.submit_many([(work.call(), f"k{i:05}") for i in range(10_000)])
-        await until_held(client, 10_000, 60.0)
+        runs: Any = await client.submit_many([(work.call(), f"k{i:05}") for i in range(number)])
+        await until_held(client, number, 60.0)
         began = time.monotonic()
         hold = await client.resume(actor="work")
         assert hold is not None
-        assert hold.waiting == 10_000
+        assert hold.waiting == number
         for run in runs:
             await run.result(60)
-        print(f"10,000 resumed: the first after {seen.at[0] - began:.2f} s, the last after {seen.at[-1] - began:.2f} s")
+        print(
+            f"{number:,} resumed: the first after {seen.at[0] - began:.2f} s, the last after {seen.at[-1] - began:.2f} s"
+        )
         await until_held(client, 0)
-    assert len(seen.keys) == len(set(seen.keys)) == 10_000
+    assert len(seen.keys) == len(set(seen.keys)) == number
     assert max(seen.attempts) == 1
     places = {key: place for place, key in enumerate(seen.keys)}
     late = max(abs(place - int(key[1:])) for key, place in places.items())

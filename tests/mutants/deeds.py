@@ -101,9 +101,16 @@ DEEDS = (
     Guard(
         "sweep: [31] a dead holder's run is woken whatever is stored",
         "src/tenure/supervisor/keepers.py",
-        "        if times and early and await stores.work.is_stored(record, patience):\n",
-        "        if await stores.work.is_stored(record, patience):\n",
+        "        if early and await self._stores.work.is_stored(record, patience):\n",
+        "        if await self._stores.work.is_stored(record, patience):\n",
         (REAL + "test_recovery_crashes.py", REAL + "test_supervisor_repairs.py"),
+    ),
+    Guard(
+        "sweep: [31] a run that was put back for a process that stands still is woken again",
+        "src/tenure/supervisor/keepers.py",
+        "        if record.phase is Phase.WAITING and record.due < soon:\n",
+        "        if record.phase is Phase.WAITING and record.due < soon and not soon:\n",
+        (REAL + "test_supervisor_repairs.py::test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker",),
     ),
     Guard(
         "sweep: a backlog is not published twice",

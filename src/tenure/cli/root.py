@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -88,10 +89,16 @@ def make() -> typer.Typer:
     return root
 
 
+@cache
+def commands() -> Any:
+    """All of them, as they are run; made once, as that takes longer than most of them."""
+    return get_command(make())
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     try:
-        code = get_command(make()).main(arguments, prog_name="tenure", standalone_mode=False)
+        code = commands().main(arguments, prog_name="tenure", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -134,17 +134,18 @@ class Keepers:
         stores = self._stores
         patience = Patience(stores.clock, stores.config.patience_seconds)
         found = await stores.runs.read(key, patience)
-        if found.record is None:
+        record = found.record
+        if record is None:
             return
-        gone = await self._gone(found.record)
+        gone = await self._gone(record)
         again = _AGAIN_SECONDS
-        holder = found.record.holder
-        if holder is not None and found.record.phase is Phase.RUNNING and holder.session in gone:
-            await self._take_over(found, found.record, patience)
+        holder = record.holder
+        if holder is not None and record.phase is Phase.RUNNING and holder.session in gone:
+            await self._take_over(found, record, patience)
         elif holder is not None:
             found, again = await self._end_overdue(found, holder, gone, patience)
-        elif found.record.phase is Phase.WAITING:
-            await self._wake_who_was_let_in(found, found.record, patience)
+        elif record.phase is Phase.WAITING:
+            await self._wake_who_was_let_in(found, record, patience)
         found = await self._expire_previous(found, gone, patience)
         found = await self._take_counts(found, patience)
         try:
@@ -295,7 +296,9 @@ class Keepers:
         except StillOwed as error:
             _log.warning("outbox.unpaid", key=committed.record.key, error=str(error))
         record, stores = committed.record, self._stores
-        soon = stores.clock.now() + stores.config.pull_expires_seconds  # by then a process that stands still has no pulls left
+        soon = (
+            stores.clock.now() + stores.config.pull_expires_seconds
+        )  # by then a process that stands still has no pulls left
         if record.phase is Phase.WAITING and record.due < soon:
             self._wake_later(record, committed.revision, 1)
 
