@@ -34,7 +34,7 @@ class Command(subprocess.Popen[T]):
         if not CAN_FORK:
             super()._execute_child(*given)  # type: ignore[misc]  # not in the stubs
             return
-        start = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # as above
+        start = subprocess.Popen._execute_child  # type: ignore[attr-defined]  # it is not in the stubs
         told = inspect.signature(start).bind(self, *given).arguments
         assert told["args"][:3] == [sys.executable, "-m", "tenure.cli"], told["args"]
         job = {
@@ -47,7 +47,7 @@ class Command(subprocess.Popen[T]):
         self.pid = _nursery().fork(job, [file if file >= 0 else number for number, file in enumerate(files)])
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(told[end] for end in ends))  # type: ignore[attr-defined]  # as above
+        self._close_pipe_fds(*(told[end] for end in ends))  # type: ignore[attr-defined]  # it is not in the stubs
 
 
 def run(arguments: list[str], *, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -46,9 +46,8 @@ async def test_thousands_that_wait_are_resumed_in_order_and_once_each(
         await until_held(client, 0)
     assert len(seen.keys) == len(set(seen.keys)) == number
     assert max(seen.attempts) == 1
-    places = {key: place for place, key in enumerate(seen.keys)}
-    late = max(abs(place - int(key[1:])) for key, place in places.items())
-    print(f"at most {late} places from the order of submits")
+    late = max(abs(place - int(key[1:])) for place, key in enumerate(seen.keys))
+    assert late < 500, "about in the order of submits: so many are woken and run at once"
 
 
 @pytest.mark.parametrize("after", ["the wake-up", "nothing"])
@@ -378,7 +377,7 @@ async def test_to_pause_and_resume_again_and_again_loses_and_doubles_nothing(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
     """Paused and resumed twenty times under load: all run, once each."""
-    seen = Seen()
+    seen, number = Seen(), sized(600, 2_000)
 
     @app.actor(retry=Retry(max_attempts=2))
     async def work(ctx: Context) -> None:
@@ -393,9 +392,9 @@ async def test_to_pause_and_resume_again_and_again_loses_and_doubles_nothing(
             await client.unblock("0*")
 
     async with workers.run(app), workers.run(app), supervisors.run(app):
-        runs: Any
-        runs, _ = await asyncio.gather(client.submit_many([(work.call(), None) for _ in range(2_000)]), switch())
+        calls = [(work.call(), None) for _ in range(number)]
+        runs: Any = (await asyncio.gather(client.submit_many(calls), switch()))[0]
         for run in runs:
             await run.result(30)
         await until_held(client, 0)
-    assert len(seen.keys) == len(set(seen.keys)) == 2_000
+    assert len(seen.keys) == len(set(seen.keys)) == number

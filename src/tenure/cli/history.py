@@ -8,7 +8,7 @@ from datetime import datetime
 from tenure.app import App
 from tenure.cli import options as o
 from tenure.cli.output import print_json, print_table
-from tenure.cli.problems import Exit, no_key
+from tenure.cli.problems import Exit, complain, no_key
 from tenure.core.history import Step
 
 _ID_END = 6
@@ -20,8 +20,10 @@ async def tell_history(app: App, url: str | None, key: str, *, as_json: bool) ->
     """Print the history of a key; NotFound if there is none."""
     async with o.looking(app, url) as client:
         steps = await client.history(key)
+        if not steps and await client.status(key) is None:
+            raise no_key(key, app.namespace)
     if not steps:
-        raise no_key(key, app.namespace)
+        complain("the history is a moment behind, and tells nothing of this key yet: ask again")
     if as_json:
         print_json(steps)
     else:
