@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from tenure import App, Client, Context, Debounce, Limit, RateLimit
-from tenure.core.records import Phase, read_state
+from tenure.core.permits import Answer
+from tenure.core.records import Phase, Record, read_state
 from tenure.nats.patience import Patience
+from tenure.nats.runs import Found
 from tenure.nats.scan import Header
 from tenure.worker.handler import Handler
+from tenure.worker.places import Ticket
 from tenure.worker.slots import Slots
 from tests.conftest import Supervisors, Workers
 from tests.support import FAST, wait_until
@@ -70,33 +73,34 @@ async def test_a_run_is_not_dropped_for_the_arguments_that_it_had(app: App, clie
 
 
 async def test_a_place_is_given_back_by_a_run_whose_newer_arguments_have_no_limit(
-    namespace: str, workers: Workers, supervisors: Supervisors
+    namespace: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its wake-up says that it has one; code without it has submitted since."""
+    """It has its place already when code without the limit submits; there is no supervisor that would find what is left."""
     old, new = App(namespace, config=FAST), App(namespace, config=FAST)
-    gate = asyncio.Event()
+    take, overtaken = Ticket.take, asyncio.Event()
     bodies: list[int] = []
 
     async def body(number: int) -> None:
         bodies.append(number)
-        if number == 1:
-            await gate.wait()
 
     before, after = old.actor(limits=[Limit(1), QUICK])(body), new.actor(limits=[QUICK])(body)
-    async with (
-        old.connect(workers.url) as client,
-        new.connect(workers.url) as other,
-        workers.run(old),
-        supervisors.run(old),
-    ):
-        await client.submit(before.call(1), key="first")
-        await wait_until(lambda: bodies, description="the place is taken")
-        await client.submit(before.call(2), key="doc")
-        await settled(client, "doc")
-        run = await other.submit(after.call(3), key="doc")
-        gate.set()
-        assert (await run.wait(10)).phase == "succeeded"
-        assert (await (await client.submit(before.call(4), key="last")).wait(10)).phase == "succeeded"
+    async with old.connect(workers.url) as client, new.connect(workers.url) as other:
+
+        async def late(ticket: Ticket, found: Found, record: Record, patience: Patience) -> Answer:
+            answer = await take(ticket, found, record, patience)
+            if not overtaken.is_set():
+                overtaken.set()
+                assert answer is Answer.GRANTED
+                await other.submit(after.call(2), key="doc")
+                await settled(client, "doc")
+            return answer
+
+        monkeypatch.setattr(Ticket, "take", late)
+        run = await client.submit(before.call(1), key="doc")
+        async with workers.run(old):
+            assert (await run.wait(10)).phase == "succeeded"
+            assert (await (await client.submit(before.call(3), key="last")).wait(10)).phase == "succeeded"
+    assert bodies == [2, 3]
 
 
 async def test_a_defect_between_claim_and_body_takes_no_place_with_it(

@@ -97,6 +97,13 @@ LIMITS = (
         "            pass\n        return looked",
         (REAL + "test_limits.py::test_a_cancelled_or_replaced_run_that_is_parked_keeps_nobody_waiting",),
     ),
+    Guard(
+        "limits: a claimed run that has no limit any more gives back the place that it got before",
+        "src/tenure/worker/handler.py",
+        "ticket if ticket.is_used or is_bounded(committed.record.task) else None",
+        "ticket if is_bounded(committed.record.task) else None",
+        (REAL + "test_leave.py::test_a_place_is_given_back_by_a_run_whose_newer_arguments_have_no_limit",),
+    ),
     # -- who is next in line ---------------------------------------------------------------------------------------
     Guard(
         "limits: [45] a place that is given back by name is left to the next in line",
