@@ -70,7 +70,7 @@ async def rejected(client: Client, number: int = 1) -> list[Rejected]:
 async def until_forgotten(client: Client, key: str) -> None:
     async def forgotten() -> bool:
         found = await client.stores.runs.read(key)
-        return found.record is not None and not any(map(is_mark, found.record.seen))
+        return found.record is not None and not any(map(is_mark, found.record.to_forget))
 
     await wait_until(forgotten, description=f"the marks of {key} are forgotten")
 
@@ -84,7 +84,7 @@ async def until_empty(stranger: Stranger, client: Client) -> None:
 
 async def is_marked(client: Client, key: str) -> bool:
     found = await client.stores.runs.read(key)
-    return found.record is not None and any(map(is_mark, found.record.seen))
+    return found.record is not None and any(map(is_mark, found.record.to_forget))
 
 
 STATUS = b"NATS/1.0 \xff\xff\xff\r\nTenure-Key: status\r\n\r\n"

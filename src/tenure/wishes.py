@@ -136,7 +136,7 @@ def read(sent: Sent, actors: Actors, limit: int) -> Wish | Refusal:
 def _start(sent: Sent, ours: dict[str, str], about: dict[str, Any], args: bytes) -> Wish:
     key = about["key"]
     if sent.place is not None:
-        about["seen"] = mark(sent.place, about["run_id"])
+        about["seen"] = mark(sent.place, about["run_id"], msg_id=MSG_ID in sent.headers)
     if sent.verb == "replace":
         return Wish(verb="replace", key=key, command=c.Replace(**about), args=args)
     if_live: Any = ours.get("tenure-if-live", "keep")
@@ -184,7 +184,7 @@ def _cancel(sent: Sent, ours: dict[str, str], key: str, command: str) -> Wish:
         reason = said.get("reason", "")
     made = c.Cancel(run_id=check_run_id(ours.get("tenure-run")), reason=check_reason(reason))
     if sent.place is not None:
-        made = replace(made, seen=mark(sent.place, command))
+        made = replace(made, seen=mark(sent.place, command, msg_id=MSG_ID in sent.headers))
     return Wish(verb="cancel", key=key, command=made)
 
 

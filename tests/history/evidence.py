@@ -293,5 +293,5 @@ def revision_of(
         else None,
         outbox=tuple(entry.id for entry in record.outbox),
         outbox_keys=tuple(entry.key for entry in record.outbox),
-        seen=len(record.seen),
+        seen=len(record.to_forget),
     )

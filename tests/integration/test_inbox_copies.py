@@ -40,32 +40,39 @@ async def test_a_copy_with_the_same_message_id_is_one_command(
         assert supervisor.metrics.commands["submit", "applied"] == 1
 
 
-async def test_a_copy_that_the_server_does_not_know_any_more_is_one_command_without_a_key_too(
-    app: App, namespace: str
-) -> None:
-    """A server that is started again has forgotten the ids of what was acknowledged: the copy is stored once more."""
+async def test_copies_that_the_server_does_not_know_any_more_are_one_command_each(app: App, namespace: str) -> None:
+    """A server that is started again has forgotten the ids of what was acknowledged: the copies are stored once more.
+
+    One has no key. The other is a replace, and two runs later its key's record shows its run no more.
+    """
     with EmbeddedServer() as server:
         async with app.connect(server.url) as client:
             keys: set[str] = set()
             stop = await client.stores.runs.follow_all(lambda key, _found: keys.add(key))
             connected = await nats.connect(server.url)
             stranger = Stranger(connected, namespace)
-            headers = {"Nats-Msg-Id": "only"}
+
+            async def publish() -> int:
+                await stranger.raw("replace.add", b'{"one": 1}', {"Nats-Msg-Id": "one", "Tenure-Key": "k"})
+                return await stranger.raw("submit.add", b'{"one": 1}', {"Nats-Msg-Id": "other"})
+
             async with Supervisors(server.url).run(app):
-                first = await stranger.raw("submit.add", b'{"one": 1}', headers)
+                first = await publish()
                 await until_empty(stranger, client)
-                (key,) = await wait_until(lambda: keys, description="it is there")
-                await until_forgotten(client, key)
+                await wait_until(lambda: len(keys) == 2, description="they are there")
+                for key in keys:
+                    await until_forgotten(client, key)
+            for number in (2, 3):
+                await client.replace(app.actors["add"].call(number), key="k")
             await asyncio.to_thread(server.restart)
             await wait_until(lambda: connected.is_connected, description="connected again")
             async with Supervisors(server.url).run(app) as supervisor:
-                second = await stranger.raw("submit.add", b'{"one": 1}', headers)
-                assert second != first, "stored once more"
-                await wait_until(lambda: sum(supervisor.metrics.commands.values()) == 1, description="looked at")
-            assert keys == {key}
-            status = await client.status(key)
-            assert status is not None
-            assert status.generation == 1
+                assert await publish() == first + 2, "stored once more"
+                await wait_until(lambda: sum(supervisor.metrics.commands.values()) == 2, description="looked at")
+            statuses = {key: await client.status(key) for key in keys}
+            generations = {key: status.generation for key, status in statuses.items() if status is not None}
+            assert generations == {"k": 3} | dict.fromkeys(keys - {"k"}, 1)
+            assert len(keys) == 2
             await stop()
             await connected.close()
 
@@ -135,7 +142,7 @@ async def test_a_thousand_queued_commands_are_applied_once_each_though_a_supervi
 
             async def marks() -> bool:
                 left = [(await client.stores.runs.read(key)).record for key in keys]
-                return not any(record is not None and any(map(is_mark, record.seen)) for record in left)
+                return not any(record is not None and any(map(is_mark, record.to_forget)) for record in left)
 
             await wait_until(marks, description="the dead one's marks are forgotten too", timeout=30.0)
             assert await client.dead.rejected() == []

@@ -265,6 +265,20 @@ DECISIONS = (
         unit("test_interleavings_inbox.py"),
     ),
     Guard(
+        "inbox: [13] a command with a message id is known on for copies alone",
+        CORE + "marks.py",
+        "    copies = [entry for entry in over if entry.until > now]\n",
+        "    copies: list[Seen] = []\n",
+        unit("test_interleavings_inbox.py"),
+    ),
+    Guard(
+        "inbox: a record expires no sooner than there may be copies",
+        CORE + "records.py",
+        "else 0.0, copies)))",
+        "else 0.0)))",
+        unit("test_interleavings_inbox.py"),
+    ),
+    Guard(
         "inbox: [15] a copy of a command is told by its id",
         CORE + "marks.py",
         'any(is_mark(entry) and entry.id.endswith(f".{command}") for entry in record.seen)',

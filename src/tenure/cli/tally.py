@@ -65,7 +65,7 @@ class Tally:
             self._ended(actor, phase)
         if before is not None and phase is Phase.WAITING and before.phase is Phase.RUNNING:
             self.counts[actor, "retried"] += record.failures > before.failures
-        if phase in TERMINAL and not (record.outbox or record.previous or record.seen or record.uncounted):
+        if phase in TERMINAL and not (record.outbox or record.previous or record.to_forget or record.uncounted):
             self._keys.pop(key, None)  # the next write of this key is of another run
             return
         session = record.holder.session if record.holder is not None and phase in _BODIES else ""

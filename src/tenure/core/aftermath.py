@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from tenure.core.records import Death, Entry, Failure, Hook, Hooks, Last, Phase, Record, schema_for
+from tenure.core.records import Death, Entry, Failure, Hook, Hooks, Last, Phase, Record
+from tenure.core.schemas import schema_for
 
 MAX_OWED_LETTERS = 4
 """Dead letters that one record carries. More can only gather while their stream refuses them; then the oldest is

@@ -13,8 +13,9 @@ from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, bounded, decide, ended, entry, tell
 from tenure.core.policy import backoff
-from tenure.core.records import Failure, Holder, Last, Phase, Record, schema_for
+from tenure.core.records import Failure, Holder, Last, Phase, Record
 from tenure.core.schedule import is_perpetual, next_due
+from tenure.core.schemas import schema_for
 
 
 def not_mine(record: Record | None, holder: Holder) -> Why | None:

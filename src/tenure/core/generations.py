@@ -14,8 +14,9 @@ from tenure.core.marks import MAX_MARKS, is_mark, is_marked
 from tenure.core.outcomes import Decision, Did, Refused, Why, effects_of
 from tenure.core.pace import begun, is_cooling, settle, takes_in, took_in
 from tenure.core.parts import LOST, Result, bounded, decide, ended, entry, owed, tell
-from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task, schema_for
+from tenure.core.records import MAX_PREVIOUS, TERMINAL, Count, Death, Phase, Record, Seen, Stop, Task
 from tenure.core.schedule import first_due, is_perpetual
+from tenure.core.schemas import schema_for
 
 
 def submit(record: Record | None, command: c.Submit, now: float) -> Result:
@@ -194,7 +195,7 @@ def _same_key(record: Record | None, command: c.Submit | c.Replace) -> None:
 
 def _is_full(record: Record, seen: Seen | None) -> bool:
     """Whether a command of the inbox finds no room for its mark: then it has to come again."""
-    return seen is not None and is_mark(seen) and len(record.seen) >= MAX_MARKS
+    return seen is not None and is_mark(seen) and len(record.to_forget) >= MAX_MARKS
 
 
 def _knows(record: Record, command: c.Submit | c.Replace) -> bool:

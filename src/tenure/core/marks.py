@@ -4,17 +4,29 @@ A mark is an entry of ``seen``. It stays while the command's message is stored: 
 have it in hand. Its id holds everything, so that a process of an older Tenure, which writes records anew without knowing
 marks, keeps it whole; and its origin is no possible key, so that an older supervisor never takes it for an outbox entry
 that is settled.
+
+A command with a message id may be published again: the server tells a copy for two minutes, unless it is started again
+meanwhile. So its mark is kept for as long when its message is gone, as ``gone``: it keeps no record from expiring longer than
+that, nobody looks for it, and a record has so many of the newest. The writes that forget other marks take out what is over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.aftermath import derived_id
 from tenure.core.records import Record, Seen
 
 MAX_MARKS = 128
 """So many applied entries in one record, and commands of the inbox for its key have to wait. Forgetting takes seconds."""
+
+COPY_SECONDS = 120.0
+"""For so long the server tells a copy by its message id: the default of its streams (``duplicate_window``)."""
+MAX_COPIES = 32
+"""So many commands of one key are known for copies alone: 4 KB of its record, and only while it is sent so many in two minutes."""
 
 _MARK = "inbox."
 _NO_KEY = ""
@@ -42,9 +54,17 @@ def command_id(subject: str, key: str | None, msg_id: str | None, place: Place) 
     return derived_id("", f"{about}at {place.sequence} {place.stored_us}")
 
 
-def mark(place: Place, command: str) -> Seen:
-    """What the command with this id leaves behind."""
-    return Seen(id=f"{_MARK}{place.sequence}.{place.stored_us}.{command}", origin=_NO_KEY)
+def mark(place: Place, command: str, *, msg_id: bool = False) -> Seen:
+    """What the command with this id leaves behind. ``msg_id``: it has one, so there may be copies."""
+    until = place.stored_us / 1_000_000 + COPY_SECONDS if msg_id else 0.0
+    return Seen(id=f"{_MARK}{place.sequence}.{place.stored_us}.{command}", origin=_NO_KEY, until=until)
+
+
+def known_on(seen: tuple[Seen, ...], ids: AbstractSet[str], now: float) -> tuple[Seen, ...]:
+    """What is left of a record's applied entries now that ``ids`` are gone from their origins."""
+    over = [entry if entry.gone else replace(entry, gone=True) for entry in seen if entry.gone or entry.id in ids]
+    copies = [entry for entry in over if entry.until > now]
+    return (*copies[-MAX_COPIES:], *(entry for entry in seen if not entry.gone and entry.id not in ids))
 
 
 def is_mark(seen: Seen) -> bool:

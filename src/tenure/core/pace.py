@@ -18,7 +18,8 @@ from tenure.core.aftermath import owing
 from tenure.core.outcomes import Decision, Did, effects_of
 from tenure.core.parts import decide, ended, tell
 from tenure.core.rates import Settle
-from tenure.core.records import Count, Phase, Policy, Record, Settling, Task, schema_for
+from tenure.core.records import Count, Phase, Policy, Record, Settling, Task
+from tenure.core.schemas import schema_for
 
 _STALE_SECONDS = 2.0
 """A run that is due for so long may have lost its wake-up."""

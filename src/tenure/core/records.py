@@ -208,15 +208,18 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead: tuple[Death, ...] = ()
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class Seen(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was applied to this record and must not be again.
 
     An outbox entry, kept until ``origin`` (its key) no longer holds it; or the replay of a dead letter of this very key,
-    kept until that letter is removed; or a command of the inbox, kept while its message is stored (``core.marks``).
+    kept until that letter is removed; or a command of the inbox, kept while its message is stored (``core.marks``). ``gone``:
+    its origin is, and it is known on until ``until`` for copies alone; that keeps nobody from anything.
     """
 
     id: str
     origin: str
+    until: float = 0.0
+    gone: bool = False
 
 
 class Settling(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -263,6 +266,11 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deployed: float = 0.0
     settling: Settling | None = None
 
+    @property
+    def to_forget(self) -> tuple[Seen, ...]:
+        """Applied entries whose origins may hold them: somebody has to look, and to forget them."""
+        return tuple(entry for entry in self.seen if not entry.gone)
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
@@ -301,25 +309,6 @@ def decode(data: bytes) -> Record:
     return record
 
 
-def schema_for(task: Task, outbox: tuple[Entry, ...] = (), history: tuple[Death, ...] = ()) -> int:
-    """The schema that a record of this task, and with this to carry, needs."""
-    needed = max(_schema_of(task.policy), HOOKS_SCHEMA if history else PLAIN_SCHEMA)
-    for entry in outbox:
-        needed = max(needed, _schema_of(entry.task.policy), HOOKS_SCHEMA if entry.dead else PLAIN_SCHEMA)
-    return needed
-
-
-def _schema_of(policy: Policy) -> int:
-    if policy.pace is not None:
-        return SCHEMA
-    scheduled = policy.cron or policy.autostart or policy.catch_up != "none"
-    own = LIMITS_SCHEMA if policy.limits else SCHEDULE_SCHEMA if scheduled else PLAIN_SCHEMA
-    if policy.hooks is None:
-        return own
-    passed_on = (*policy.hooks.success, *policy.hooks.failure, *policy.hooks.cancel)
-    return max(own, HOOKS_SCHEMA, *(_schema_of(hook.task.policy) for hook in passed_on))
-
-
 def _refuse_newer(schema: int) -> None:
     if schema > SCHEMA:
         msg = f"record has schema {schema}, this Tenure knows up to {SCHEMA}: upgrade this process"
@@ -328,10 +317,11 @@ def _refuse_newer(schema: int) -> None:
 
 def ttl_of(record: Record) -> int | None:
     """Whole seconds after which a record may vanish by itself, or None: only a finished key that owes nobody anything does."""
-    if record.phase not in TERMINAL or record.previous or record.outbox or record.seen:
+    if record.phase not in TERMINAL or record.previous or record.outbox or record.to_forget:
         return None
-    policy = record.task.policy
-    return max(1, math.ceil(max(policy.result_ttl, policy.pace.cooldown if policy.pace is not None else 0.0)))
+    policy, ended = record.task.policy, record.last.at if record.last is not None else 0.0
+    copies = max((entry.until - ended for entry in record.seen), default=0.0)
+    return max(1, math.ceil(max(policy.result_ttl, policy.pace.cooldown if policy.pace is not None else 0.0, copies)))
 
 
 class State(Struct, frozen=True):
@@ -381,7 +371,7 @@ def state_of(record: Record) -> str:
     """
     holder = record.holder
     deadline = record.stop.deadline if record.stop and record.phase is Phase.STOPPING else record.deadline
-    flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.seen else "")
+    flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.to_forget else "")
     flags += "c" if record.uncounted else ""
     policy = record.task.policy
     perpetual = f" {_schedule(policy)} {policy.autostart or '-'}" if policy.every is not None or policy.cron else ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.marks import known_on
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide, superseded
-from tenure.core.records import Phase, Record, schema_for
+from tenure.core.records import Phase, Record
+from tenure.core.schemas import schema_for
 
 
 def confirm(record: Record | None, command: c.Confirm, _now: float) -> Result:
@@ -43,9 +45,9 @@ def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> 
     return Decision(Did.CLEARED, replace(record, outbox=left, schema=needed))
 
 
-def forget_seen(record: Record | None, command: c.ForgetSeen, _now: float) -> Result:
+def forget_seen(record: Record | None, command: c.ForgetSeen, now: float) -> Result:
     """These entries are gone from their origins."""
-    left = tuple(entry for entry in record.seen if entry.id not in command.ids) if record else ()
+    left = known_on(record.seen, command.ids, now) if record else ()
     if record is None or left == record.seen:
         return Refused(Why.NOTHING)
     return Decision(Did.FORGOT, replace(record, seen=left))
@@ -64,6 +66,6 @@ def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:
         return Refused(Why.ABSENT)
     if record.phase in {Phase.RUNNING, Phase.STOPPING}:
         return Refused(Why.LIVE)
-    if record.previous or record.outbox or record.seen:
+    if record.previous or record.outbox or record.to_forget:
         return Refused(Why.OWED)  # [5]
     return Decision(Did.PURGED, None)

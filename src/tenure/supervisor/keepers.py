@@ -255,10 +255,10 @@ class Keepers:
 
     async def _forget_seen(self, found: Found, patience: Patience) -> Found:
         """Entries that their origins hold no longer need not be known here: nobody can apply them again [7]."""
-        if found.record is None or not found.record.seen:
+        if found.record is None or not found.record.to_forget:
             return found
         forget: set[str] = set()
-        for seen in found.record.seen:
+        for seen in found.record.to_forget:
             try:
                 if await self._is_settled(seen, found.record.key, patience):
                     forget.add(seen.id)

@@ -42,7 +42,7 @@ class Ghost:
             assert before is not None
             self.counted.update(owed_counts(before))  # nobody can count them any more
             self.purged |= {before.run_id} - self.outcomes.keys()
-            owed = (*before.previous, *before.outbox, *before.seen)
+            owed = (*before.previous, *before.outbox, *before.to_forget)
             assert not owed, "forgotten while it owed something [5, 6]"
             assert before.holder is None, "forgotten while its body runs"
             return
@@ -51,7 +51,7 @@ class Ghost:
         self._outcome(before, after, command)
         if before is not None:
             self._previous(before, after, command, now)
-            self._owed(before, after, command)
+            self._owed(before, after, command, now)
         self._deadlines(after)
         self._all_counted(after)
 
@@ -146,7 +146,7 @@ class Ghost:
             lost = displaced.session in self.closed or displaced in self.over
             assert displaced in kept or lost, f"forgotten: {displaced} [4, 30]"
 
-    def _owed(self, before: Record, after: Record, command: c.Command) -> None:
+    def _owed(self, before: Record, after: Record, command: c.Command, now: float) -> None:
         kept = {entry.id for entry in after.outbox}
         full = after.last != before.last and sum(1 for entry in after.outbox if entry.dead) == MAX_OWED_LETTERS
         for entry in before.outbox:
@@ -165,9 +165,8 @@ class Ghost:
                 assert entry.dead[:-1] == before.history
         seen = {entry.id for entry in after.seen}
         for origin in before.seen:
-            assert origin.id in seen or (isinstance(command, c.ForgetSeen) and origin.id in command.ids), (
-                "seen lost [7]"
-            )
+            forgets = isinstance(command, c.ForgetSeen) and (origin.gone or origin.id in command.ids)
+            assert origin.id in seen or (forgets and origin.until <= now), "seen lost [7]"
 
     def _due(self, before: Record, after: Record, command: c.Command) -> list[str]:
         """Ids of the entries that this write must add: only an outcome owes something, and all of it at once."""

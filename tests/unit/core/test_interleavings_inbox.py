@@ -8,22 +8,25 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.aftermath import ID_FORM
 from tenure.core.errors import InvalidCall
 from tenure.core.generations import leaves_trace
-from tenure.core.marks import Place, command_id, place_of
+from tenure.core.marks import COPY_SECONDS, MAX_COPIES, Place, command_id, mark, place_of
 from tenure.core.outcomes import Why
-from tenure.core.records import Phase, Seen, ttl_of
+from tenure.core.records import Phase, Seen, encode, ttl_of
 from tenure.core.subjects import encode_key
 from tests.unit.core.histories import (
     COPY,
     MARK,
+    NOW,
     ON_B,
     RUN,
     S1,
     SEEN,
+    At,
     Step,
     claim,
     holder,
@@ -64,6 +67,40 @@ def test_a_record_that_a_command_of_the_inbox_has_marked_does_not_expire() -> No
     assert ttl_of(at.found) is None
     assert refused(at, c.Purge()) is Why.OWED
     assert ttl_of(play(c.ForgetSeen(ids=frozenset({MARK.id})), start=at).found) is not None
+
+
+def test_a_copy_of_a_command_is_known_for_as_long_as_the_server_tells_copies() -> None:
+    """[13] applied and forgotten; three runs later it is published again to a server that was started anew: applied again."""
+    first = mark(Place(7, int(NOW * 1_000_000)), "c1", msg_id=True)
+    copy = mark(Place(8, int((NOW + 100) * 1_000_000)), "c1", msg_id=True)
+    forget = c.ForgetSeen(ids=frozenset({first.id}))
+    at = play(supersede("r1", seen=first), claim(), succeed(S1), forget)
+    for run in ("r2", "r3", "r4"):
+        at = play(supersede(run, result_ttl=1.0), start=at)
+    assert refused(at, supersede("r1", seen=copy)) is Why.ALREADY
+    assert not at.found.to_forget
+    at = play(c.Cancel(), start=at)
+    ttl = ttl_of(at.found)
+    assert ttl is not None
+    assert at.now + ttl == first.until, "nor does its record expire before"
+    later = At(at.record, NOW + COPY_SECONDS + 1)
+    assert play(c.ForgetSeen(ids=frozenset()), start=later).found.seen == ()
+
+
+def test_a_command_that_can_have_no_copies_is_forgotten_for_good() -> None:
+    at = play(supersede("r1", seen=MARK), c.ForgetSeen(ids=frozenset({MARK.id})))
+    assert at.found.seen == ()
+
+
+def test_the_copies_of_a_key_do_not_make_its_record_grow() -> None:
+    """A thousand commands with message ids in two minutes; and they leave room for those that have a message yet."""
+    at = play(submit())
+    for number in range(1_000):
+        seen = mark(Place(number, int(NOW * 1_000_000) + number), f"{number:026}", msg_id=True)
+        at = play(supersede(f"n{number}", seen=seen), c.ForgetSeen(ids=frozenset({seen.id})), start=at)
+    assert [entry.gone for entry in at.found.seen] == [True] * MAX_COPIES
+    assert at.found.seen[-1].id.endswith("999"), "the newest are known"
+    assert len(encode(at.found)) - len(encode(replace(at.found, seen=()))) < 5_000
 
 
 def test_a_command_of_the_inbox_that_changes_nothing_leaves_nothing() -> None:

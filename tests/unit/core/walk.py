@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.generations import leaves_trace
-from tenure.core.marks import Place, mark
+from tenure.core.marks import Place, is_marked, mark
 from tenure.core.outcomes import Apply, Decision, Did, Refused, Signal, Wake, Why, effects_of
 from tenure.core.pace import settled_by
 from tenure.core.permits import Bound
@@ -31,9 +31,9 @@ from tenure.core.records import (
     Task,
     decode,
     encode,
-    schema_for,
     ttl_of,
 )
+from tenure.core.schemas import schema_for
 from tests.unit.core.ghost import TAILS, Ghost
 from tests.unit.core.histories import BOOM, KEY, NOW, PACE, At, ask
 
@@ -112,7 +112,7 @@ class Walk:
         assert record.schema == schema_for(record.task, record.outbox, record.history)
         if ttl_of(record) is not None:
             assert record.phase in TERMINAL
-            assert (record.previous, record.outbox, record.seen) == ((), (), ()), "expires while it owes [5, 6, 7]"
+            assert (record.previous, record.outbox, record.to_forget) == ((), (), ()), "expires while it owes [5, 6, 7]"
         untold = [entry for entry in record.previous if entry.deadline is None]
         assert not untold or record.task.policy.overlap != "stop", "the newest policy applies to all [4]"
         told = [Signal(entry.holder(), "superseded") for entry in record.previous if entry.deadline is not None]
@@ -230,15 +230,15 @@ class Walk:
             assert not hit, "a cancel hit another run [10]"
 
     def a_command_of_the_inbox(self) -> None:
-        """It is applied once, also told again after others: as long as its mark is there, which is while it has a message."""
-        place = Place(len(self._commands) + 1, 1)
+        """It is applied once, also told again after others: while its mark is there: while it has a message, and a copy."""
+        place, msg_id = Place(len(self._commands) + 1, int(self.at.now * 1_000_000)), self.pick(HALF)
         made: c.Submit | c.Replace | c.Cancel
         if (kind := self.pick(("submit", "replace", "cancel"))) == "cancel":
-            made = c.Cancel(seen=mark(place, self.new("c")))
+            made = c.Cancel(seen=mark(place, self.new("c"), msg_id=msg_id))
         else:
             run_id = self.new("r")
             command = c.Submit if kind == "submit" else c.Replace
-            made = command(key=KEY, run_id=run_id, task=self.a_task(), seen=mark(place, run_id))
+            made = command(key=KEY, run_id=run_id, task=self.a_task(), seen=mark(place, run_id, msg_id=msg_id))
         self._commands.append(made)
         if self.at.record is not None or not isinstance(made, c.Cancel):
             self.put(made)
@@ -246,7 +246,7 @@ class Walk:
     def a_command_comes_again(self) -> None:
         record = self.at.record
         again = self.pick(self._commands[-4:]) if self._commands else None
-        if again is not None and again.seen is not None and record is not None and again.seen in record.seen:
+        if again is not None and again.seen is not None and record is not None and is_marked(record, again.seen):
             result = self.put(again)
             assert isinstance(result, Refused)
             assert result.why is Why.ALREADY, "a command of the inbox is applied twice [13]"
