@@ -309,14 +309,14 @@ DECISIONS = (
     Guard(
         "purge: [5] a key with older bodies or debts is not forgotten",
         CORE + "upkeep.py",
-        "    if record.previous or record.outbox or record.seen:\n        return Refused(Why.OWED)  # [5]\n",
+        "    if record.previous or record.outbox or record.to_forget:\n        return Refused(Why.OWED)  # [5]\n",
         "",
         unit("test_interleavings.py", "test_interleavings_endings.py"),
     ),
     Guard(
         "expiry: [6] a record that owes something does not expire",
         CORE + "records.py",
-        "    if record.phase not in TERMINAL or record.previous or record.outbox or record.seen:\n",
+        "    if record.phase not in TERMINAL or record.previous or record.outbox or record.to_forget:\n",
         "    if record.phase not in TERMINAL:\n",
         unit("test_records.py", "test_interleavings_endings.py"),
     ),
