@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tenure.core.errors import UnreadableRecord
-from tenure.core.switches import Board, Rules
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
+from tenure.core.records import Record
+from tenure.core.switches import Board, Rules, Switch
+from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 
@@ -76,6 +78,28 @@ class Switchboard:
     def is_paused(self, queue: str) -> bool:
         """Whether nothing of this queue is to be pulled, as far as is known."""
         return not self.rules.idle and self.rules.queue(queue, self._stores.clock.now()) is not None
+
+    def now(self, record: Record, args: bytes) -> Switch | None:
+        """What holds this run back at this moment, its queue included. Only to be gone by while ``known``."""
+        rules = self.rules
+        if rules.idle:
+            return None
+        at = self._stores.clock.now()
+        return rules.queue(record.task.queue, at) or rules.run(record.key, record.task.actor, args, at)
+
+    async def of(self, record: Record, patience: Patience) -> Switch | None:
+        """The same, where the arguments are yet to be read. Raises Unavailable."""
+        if self.rules.idle:
+            return None
+        args = b""
+        if self.rules.needs_arguments(record.task.actor):
+            try:
+                args = await self._stores.get_args(record.task, patience)
+            except (Unavailable, OutcomeUnknown):
+                raise
+            except TenureError:  # its body cannot run without them: it is claimed to fail
+                args = b""
+        return self.now(record, args)
 
     def _take(self, board: Board | UnreadableRecord) -> None:
         if isinstance(board, UnreadableRecord):

@@ -15,6 +15,7 @@ from tenure.metrics import Metrics
 from tenure.nats.limits import Limits
 from tenure.stores import Stores
 from tenure.supervisor.places import Places
+from tenure.switchboard import Switchboard
 from tests.contract.test_limits import NAME, ask, give, oldest, parker, stored, take
 from tests.support import wait_until
 
@@ -195,7 +196,7 @@ async def test_a_dead_sessions_line_is_struck_out_with_its_places(stores: Stores
     held = [Permit(key=run, run_id=run, attempt=1, session="dead", at=1.0) for run in ("a", "b", "c")]
     await stores.limits.write(NAME, Entry(n=1, permits=(held[0],), line=tuple(held[1:])), 0, patience)
     metrics = Metrics("0", app.actors, ())
-    places = Places(stores, _Closed(), metrics)  # type: ignore[arg-type]  # of the census it asks for this alone
+    places = Places(stores, _Closed(), metrics, Switchboard(stores))  # type: ignore[arg-type]  # of the census it asks for this alone
     await places.look(lambda _: True)
     assert await stored(stores) is None
     assert metrics.repairs["place"] == 3

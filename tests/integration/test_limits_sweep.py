@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Limit
+from tenure import App, Client, Context, Limit
 from tenure.core.permits import Bound, Entry, Permit, name_of
 from tenure.core.records import Phase, encode
 from tenure.supervisor.keepers import Keepers
@@ -74,6 +74,44 @@ async def test_what_a_cancelled_run_has_parked_is_removed_though_its_turn_does_n
         await wait_until(lambda: left(1), description="its message is removed")
         gate.set()
         await other.result(10)
+
+
+async def test_a_place_is_not_kept_for_a_run_in_a_queue_that_is_paused(
+    namespace: str, workers: Workers, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N = 1, and the actor has moved to another queue. One run waits in the old one, which is paused, and its turn comes."""
+    monkeypatch.setattr("tenure.supervisor.places._SETTLE_SECONDS", 0.1)
+    config = replace(FAST, sweep_seconds=0.2)
+    old, new = App(namespace, config=config), App(namespace, config=config)
+    gate = asyncio.Event()
+
+    async def capped(ctx: Context) -> None:
+        if ctx.key == "first":
+            await gate.wait()
+
+    before = old.actor(limits=[Limit(1)], queue="old")(capped)
+    after = new.actor(limits=[Limit(1)], queue="new")(capped)
+    async with (
+        new.connect(workers.url) as client,
+        workers.run(new, queues=["old", "new"]) as running,
+        supervisors.run(new),
+    ):
+        claims = running.worker.metrics.claims
+
+        async def parked(number: int) -> None:
+            await wait_until(lambda: claims["capped", "parked"] == number, description=f"{number} are parked")
+
+        await client.submit(before.call(), key="first")
+        await wait_until(lambda: claims["capped", "won"] == 1, description="the place is taken")
+        held = await client.submit(before.call(), key="held")
+        await parked(1)
+        moved = await client.submit(after.call(), key="moved")
+        await parked(2)
+        await client.pause(queue="old")
+        gate.set()
+        assert (await moved.wait(10)).phase == "succeeded"
+        await client.resume(queue="old")
+        assert (await held.wait(10)).phase == "succeeded"
 
 
 async def test_what_crashes_leave_is_put_right_without_new_traffic(

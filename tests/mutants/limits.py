@@ -104,6 +104,13 @@ LIMITS = (
         "ticket if is_bounded(committed.record.task) else None",
         (REAL + "test_leave.py::test_a_place_is_given_back_by_a_run_whose_newer_arguments_have_no_limit",),
     ),
+    Guard(
+        "limits: a place is not kept for who is held by a switch",
+        _SWEEP,
+        "        return not self._board.known or await self._board.of(record, patience) is None\n",
+        "        return True\n",
+        (REAL + "test_limits_sweep.py::test_a_place_is_not_kept_for_a_run_in_a_queue_that_is_paused",),
+    ),
     # -- who is next in line ---------------------------------------------------------------------------------------
     Guard(
         "limits: [45] a place that is given back by name is left to the next in line",

@@ -26,6 +26,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
 from tenure.supervisor.census import Census
+from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
 
 K = TypeVar("K")
@@ -71,9 +72,10 @@ class LeftParked:
 class Places:
     """Looks after the limits of a namespace, for one supervisor."""
 
-    def __init__(self, stores: Stores, census: Census, metrics: Metrics) -> None:
+    def __init__(self, stores: Stores, census: Census, metrics: Metrics, board: Switchboard) -> None:
         self._stores = stores
         self._census = census
+        self._board = board
         self._metrics = metrics
         self._flagless: set[tuple[str, str]] = set()
         self._looked: dict[tuple[str, str, int], float] = {}
@@ -175,18 +177,20 @@ class Places:
             _keep_newest(self._looked, which, stores.clock.steady() + _AGAIN_SECONDS)
             return False
         record = found.record
-        if record is None or not await self._could_start(record, permit.run_id):
+        if record is None or not await self._could_start(record, permit.run_id, patience):
             return True
         await self._wake_reserved(name, found, record, patience)
         return False
 
-    async def _could_start(self, record: Record, run_id: str) -> bool:
-        """Whether a place is all that the run lacks."""
+    async def _could_start(self, record: Record, run_id: str, patience: Patience) -> bool:
+        """Whether a place is all that the run lacks. In a queue that is paused nobody would see it, until that is resumed."""
         named = {entry.session for entry in record.previous} | ({record.holder.session} if record.holder else set())
         closed = frozenset([session for session in named if await self._is_gone(session)])
         asked = c.Claim(session="", run_id=run_id, next_run_id="", closed=closed)
         result = transition(record, asked, self._stores.clock.now())
-        return isinstance(result, Refused) and result.why is Why.LIMITED
+        if not isinstance(result, Refused) or result.why is not Why.LIMITED:
+            return False
+        return not self._board.known or await self._board.of(record, patience) is None
 
     async def _wake_reserved(self, name: str, found: Found, record: Record, patience: Patience) -> None:
         """Its wake-up was not stored; or it was given to a process that is frozen, whose pulls were still at the server [31].

@@ -80,8 +80,8 @@ class Supervisor(Service):
         schedules = Schedules(stores, self.metrics, self.app.actors)
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
-        places = Places(stores, census, self.metrics)
         board = Switchboard(stores)
+        places = Places(stores, census, self.metrics, board)
         releases = Releases(stores, board, self.metrics, self._mine)
         sweep = Sweep(
             stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places, releases=releases

@@ -243,12 +243,12 @@ class Handler:
         if actor.home is not None:
             await self._make_ready(live, Found(record, 0))  # unless it is: what was read before the claim may be stale
         board = self._holds.board
-        if not board.idle and (not await board.until_known(_SWITCHES_SECONDS) or self._holds.now(record, args)):
+        if not board.idle and (not await board.until_known(_SWITCHES_SECONDS) or board.now(record, args)):
             live.tell("drain")  # switched off while the claim was under way: it goes back, and is held there
         self._start_timers(live, record)
         if live.ticket is not None and live.told is None and not await live.ticket.slots.begin(patience):
             return Halted()
-        if not board.idle and (not board.known or self._holds.now(record, args)):  # that may have taken its time
+        if not board.idle and (not board.known or board.now(record, args)):  # that may have taken its time
             live.tell("drain")
         if isinstance(live.remote, Remote):
             return await live.remote.run(context, args, partial(self._note, live), limit)

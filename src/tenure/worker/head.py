@@ -103,7 +103,7 @@ class Head:
             if not board.idle:
                 if not board.known and not await board.until_known(_LONGEST_WAIT_SECONDS):
                     return Later("unready", "", _UNREADY_SECONDS)
-                switch = None if found.record is None else await self._holds.of(found.record, patience)
+                switch = None if found.record is None else await board.of(found.record, patience)
             if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:
                 return await self._unknown_actor(key, run_id, session, patience)
             command = c.Claim(session=session, run_id=run_id, next_run_id="", held=switch is not None)

@@ -6,7 +6,6 @@ is gone (rules: ``core.switches``), so it costs nothing meanwhile; a supervisor 
 
 from __future__ import annotations
 
-from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.records import Record, encode
 from tenure.core.switches import Switch, place_of
 from tenure.nats.patience import Patience
@@ -21,28 +20,6 @@ class Holds:
     def __init__(self, stores: Stores, board: Switchboard) -> None:
         self._stores = stores
         self.board = board
-
-    def now(self, record: Record, args: bytes) -> Switch | None:
-        """What holds this run back at this moment, its queue included."""
-        rules = self.board.rules
-        if rules.idle:
-            return None
-        at = self._stores.clock.now()
-        return rules.queue(record.task.queue, at) or rules.run(record.key, record.task.actor, args, at)
-
-    async def of(self, record: Record, patience: Patience) -> Switch | None:
-        """The same, where the arguments are yet to be read. Raises Unavailable."""
-        if self.board.rules.idle:
-            return None
-        args = b""
-        if self.board.rules.needs_arguments(record.task.actor):
-            try:
-                args = await self._stores.get_args(record.task, patience)
-            except (Unavailable, OutcomeUnknown):
-                raise
-            except TenureError:  # its body cannot run without them: it is claimed to fail
-                args = b""
-        return self.now(record, args)
 
     async def park(self, switch: Switch, found: Found, record: Record, patience: Patience) -> bool:
         """Have the run wait for this switch; False if that is gone by now: ask again. Raises Unavailable.
