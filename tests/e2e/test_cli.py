@@ -186,6 +186,7 @@ USAGE = {
     "an app that is none": (["submit", "tasks:not_an_app", "say"], "is of type int, not a tenure.App"),
     "a target without app": (["worker", "tasks"], "write it as module:app"),
     "a module that cannot be imported": (["worker", "broken:app"], "cannot be imported: RuntimeError: on purpose"),
+    "a mistake in a module, by its line": (["worker", "mistaken:app"], "mistaken.py:3)"),
     "a module that needs a missing one": (["worker", "needy:app"], "it needs 'no_such_package'"),
     "an argument of the wrong type": (
         ["submit", "tasks:app", "greet", "--arg", "name=x", "--arg", "times=1.5"],
@@ -223,6 +224,7 @@ def here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logger = logging.getLogger("tenure")
     before = (logger.handlers[:], logger.level, logger.propagate)
     (cli.folder / "broken.py").write_text("raise RuntimeError('on purpose')\n", encoding="utf-8")
+    (cli.folder / "mistaken.py").write_text("from tenure import App\n\napp = App('a b')\n", encoding="utf-8")
     (cli.folder / "needy.py").write_text("import no_such_package\n", encoding="utf-8")
     monkeypatch.chdir(cli.folder)
     monkeypatch.syspath_prepend(str(cli.folder))

@@ -20,6 +20,8 @@ from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.shares import check_queues
 from tenure.times import seconds_in
 
+_OURS = Path(__file__).parents[1]
+
 
 def load_app(target: str) -> App:
     """The App that ``module:attribute`` names; the current folder is looked in first."""
@@ -58,7 +60,8 @@ def _import(name: str) -> Any:
         raise ConfigError(f"module {name!r} cannot be imported: it needs {missing!r}, which is missing") from error
     except (Exception, SystemExit) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames[1:] else ""
+        theirs = [frame for frame in frames if not Path(frame.filename).is_relative_to(_OURS)]  # where to mend it
+        where = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
         raise ConfigError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}{where}") from error
 
 
