@@ -15,7 +15,7 @@ from tenure.app import App
 from tenure.bulk import CancelledMany, OnProgress, Wanted
 from tenure.cli import options as o
 from tenure.cli.output import print_answer, print_fields, print_json
-from tenure.cli.problems import Exit, complain, no_key
+from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.core.errors import ConfigError
 from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
@@ -77,6 +77,8 @@ def _cancel_one(app: App, url: str | None, key: str, run: str | None, *, reason:
         if done.outcome == "not_found":
             if as_json:
                 print_json(fields)
+            if any(char in key for char in "*?["):
+                raise NotFound(f"{no_key(key, app.namespace)}: for every key that fits, say --pattern {key!r}")
             raise no_key(key, app.namespace)
         print_answer(fields, as_json=as_json)
         return Exit.OK

@@ -13,7 +13,7 @@ from tenure.app import App
 from tenure.cli import options as o
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.parsing import duration, moment
-from tenure.cli.problems import Exit, NotFound, NothingThere
+from tenure.cli.problems import Exit, NotFound, NothingThere, complain
 from tenure.client import Client
 from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.records import read_state
@@ -21,6 +21,9 @@ from tenure.core.subjects import check_name
 from tenure.holds import AnyOf, Hold, blocked
 from tenure.loops import run_loop
 from tenure.nats.scan import Header
+
+_LOOKED_AT = 20
+"""Runs whose arguments are read."""
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE|ACTOR", show_default=False)]
 IsQueue = Annotated[bool, typer.Option("--queue", "-q", help="The name is a queue's.", show_default=False)]
@@ -124,6 +127,8 @@ def block(
     blocked(the_app, pattern, actor, values)
 
     async def main(client: Client) -> Hold:
+        if actor is not None and actor not in the_app.actors:
+            await _say_what_is_unknown(client, actor, values or {})
         return await client.block(pattern, actor=actor, args=values, **when, reason=reason)  # type: ignore[arg-type]  # each by its name
 
     return _switch(the_app, url, main, "", as_json=as_json)
@@ -217,6 +222,32 @@ async def _kind_of(client: Client, name: str) -> str:
     if name not in actors and name not in queues:
         raise NotFound(f"no queue and no actor {name!r} is known in {client.app.namespace!r}: say --queue or --actor")
     return "actor" if name in actors else "queue"
+
+
+async def _say_what_is_unknown(client: Client, actor: str, values: dict[str, Any]) -> None:
+    """Where no code tells which arguments an actor has, its latest runs may: a slip in a name would match nothing."""
+    keys: list[str] = []
+
+    def on_header(header: Header) -> None:
+        state = read_state(header.state)
+        if state is not None and state.actor == actor:
+            keys.append(header.key)
+
+    await client.stores.runs.scan(on_header)
+    known: set[str] = set()
+    for key in keys[-_LOOKED_AT:]:
+        record = (await client.stores.runs.read(key)).record
+        if record is not None and record.task.actor == actor:
+            known |= msgspec.json.decode(
+                await client.stores.get_args(record.task, client.stores.runs.patience()), type=dict[str, msgspec.Raw]
+            ).keys()
+    unknown = ", ".join(sorted(values.keys() - known))
+    if not keys:
+        complain(f"no run of an actor {actor!r} is stored, so its name and {unknown} were not checked (--app would)")
+    elif unknown:
+        complain(
+            f"no run of {actor!r} that is stored has {unknown}, so nothing may match: they have {', '.join(sorted(known))}"
+        )
 
 
 def _ambiguous(name: str) -> ConfigError:
