@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from tenure.checks import check_reason
-from tenure.core.errors import ConfigError, InvalidCall
-from tenure.core.given import plain
-from tenure.core.records import TERMINAL
+from tenure.core.errors import ConfigError, InvalidCall, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.given import UNREADABLE, plain
+from tenure.core.permits import Bound, name_of
+from tenure.core.rates import Rate, rate_name
+from tenure.core.records import TERMINAL, Phase, Record
 from tenure.core.subjects import check_key, check_name
 from tenure.core.switches import (
     Kind,
@@ -25,6 +27,7 @@ from tenure.core.switches import (
     switched_off,
     switched_on,
 )
+from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.times import end_time
 
@@ -35,12 +38,15 @@ if TYPE_CHECKING:
 class Hold(Struct, frozen=True, kw_only=True):
     """Something that is paused (a ``queue``, an ``actor``) or blocked (``keys`` by a pattern, runs of an actor by ``arguments``).
 
+    Or, from ``held_by`` alone, a ``limit`` or ``rate`` of the run's actor that it waits for, since it was due; ``reason`` says
+    how much that allows.
+
     ``name``: the queue or the actor; ``pattern``: of keys; ``args``: by argument the values that are meant, each as JSON.
     ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that were due and
     wait for it; None where they wait in their queue.
     """
 
-    kind: Kind
+    kind: Kind | Literal["limit", "rate"]
     name: str | None = None
     pattern: str | None = None
     args: dict[str, tuple[str, ...]] | None = None
@@ -54,9 +60,10 @@ class Hold(Struct, frozen=True, kw_only=True):
         """In words, such as ``actor extract``."""
         if self.pattern is not None:
             return f"keys {self.pattern}"
-        if self.args is None:
-            return f"{self.kind} {self.name}"
-        return f"actor {self.name} with {', '.join(f'{name}={values[0]}' for name, values in self.args.items())}"
+        fits = ", ".join(f"{name}={values[0]}" for name, values in (self.args or {}).items())
+        if self.kind in {"limit", "rate"}:
+            return f"{self.kind} of actor {self.name}{f' for {fits}' if fits else ''}: {self.reason}"
+        return f"actor {self.name} with {fits}" if fits else f"{self.kind} {self.name}"
 
 
 class Holding(ABC):
@@ -126,17 +133,20 @@ class Holding(ABC):
     async def held_by(self, key: str) -> Hold | None:
         """What keeps the run of a key from being started, if it waits or is taken over; None if nothing does.
 
-        Raises InvalidCall, Unavailable, UnreadableRecord.
+        What is paused or blocked, or else the limit or rate that it waits for: known once a worker has tried to start it, and
+        as long as it has no place. Raises InvalidCall, Unavailable, UnreadableRecord.
         """
         stores, patience = self.stores, self.stores.runs.patience()
         record = (await stores.runs.read(check_key(key), patience)).record
         rules = Rules(await stores.switches.read(patience))
-        if record is None or record.phase in TERMINAL or rules.idle:
+        if record is None or record.phase in TERMINAL:
             return None
+        if rules.idle:
+            return await self._in_line(record)
         task, now = record.task, stores.clock.now()
         args = await stores.get_args(task, patience) if rules.needs_arguments(task.actor) else b""
         switch = rules.queue(task.queue, now) or rules.run(key, task.actor, args, now)
-        return None if switch is None else await self._told(switch)
+        return await self._in_line(record) if switch is None else await self._told(switch)
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
@@ -156,6 +166,41 @@ class Holding(ABC):
         changed = await stores.switches.change(lambda board: switched_on(board, what), stores.runs.patience())
         ended = changed.before.find(what)
         return None if ended is None or not ended.is_off(stores.clock.now()) else await self._told(ended)
+
+    async def _in_line(self, record: Record) -> Hold | None:
+        """The limit or rate under which the run of a record is parked."""
+        stores, patience, task = self.stores, self.stores.runs.patience(), record.task
+        rates = task.policy.pace.rates if task.policy.pace is not None else ()
+        if record.phase is not Phase.WAITING or not (task.policy.limits or rates):
+            return None
+        try:
+            args = await stores.get_args(task, patience)
+            limits = {name_of(task.actor, bound, args): bound for bound in task.policy.limits}
+            named: dict[str, Bound | Rate] = {**limits, **{rate_name(task.actor, rate, args): rate for rate in rates}}
+        except (Unavailable, OutcomeUnknown):
+            raise
+        except (TenureError, *UNREADABLE):  # its arguments are gone: its body is to fail, and waits for nobody
+            return None
+        for name, bound in named.items():
+            if await stores.parking.get(name, record.key, record.run_id, patience) is not None:
+                return Hold(
+                    kind="rate" if isinstance(bound, Rate) else "limit",
+                    name=task.actor,
+                    args={bound.per: (said(msgspec.json.decode(args).get(bound.per)),)} if bound.per else None,
+                    since=datetime.fromtimestamp(record.queued_at, UTC),
+                    reason=await self._allows(name, bound, patience),
+                    waiting=await stores.switches.parked(name, patience),
+                    id=name,
+                )
+        return None
+
+    async def _allows(self, name: str, bound: Bound | Rate, patience: Patience) -> str:
+        """What a limit or rate allows, as the code says that was started last."""
+        if isinstance(bound, Rate):
+            rate = (await self.stores.rates.read(name, patience)).entry
+            return f"{rate.n if rate is not None else bound.n} starts in {bound.seconds:g} s"
+        entry = (await self.stores.limits.read(name, patience)).entry
+        return f"{entry.n if entry is not None else bound.n} at once"
 
     async def _told(self, switch: Switch) -> Hold:
         stores = self.stores

@@ -26,6 +26,9 @@ def test_an_actor_is_paused_and_resumed(own: Cli) -> None:
         one = own.fast_json("show", "one")
         assert (one["phase"], one["held_by"]["name"], one["held_by"]["reason"]) == ("queued", "say", "a repair")
         assert "held by     actor say" in own.fast("show", "one")[0]
+        triggered = own.fast_json("trigger", "one", code=1)
+        assert (triggered["triggered"], triggered["held_by"]["name"]) == (False, "say")
+        assert "it waits for actor say" in own.fast("trigger", "one", code=1)[1]
         assert own.fast_json("resume", "say")["id"] == paused["id"]
         assert own.fast("result", "one", "--timeout", "10s")[0].strip() == "x"
         assert own.fast_json("blocks") == []
@@ -56,7 +59,7 @@ def test_a_name_that_may_mean_two_things_must_be_told_apart(own: Cli) -> None:
 def test_keys_and_arguments_are_blocked_and_unblocked(own: Cli) -> None:
     own.fast("setup", "tasks:app")
     own.fast("block", "doc-*", "--reason", "broken")
-    own.fast("block", "--actor", "say", "--arg", "text=5")
+    assert "so its name and text were not checked" in own.fast("block", "--actor", "say", "--arg", "text=5")[1]
     keys, arguments = own.fast_json("blocks")
     assert (keys["kind"], keys["pattern"], keys["reason"]) == ("keys", "doc-*", "broken")
     assert (arguments["kind"], arguments["name"], arguments["args"]) == ("arguments", "say", {"text": ["5", '"5"']})
@@ -67,6 +70,14 @@ def test_keys_and_arguments_are_blocked_and_unblocked(own: Cli) -> None:
     assert own.fast_json("block", "--app", "tasks:app", "--actor", "say", "--arg", "text=5")["args"] == {
         "text": ['"5"']
     }
+
+
+def test_an_argument_that_no_stored_run_has_is_pointed_out(own: Cli) -> None:
+    own.fast("submit", "tasks:app", "greet", "--key", "g", "--arg", "name=x", "--delay", "1h")
+    complaint = own.fast("block", "--actor", "greet", "--arg", "nmae=x")[1]
+    assert "no run of 'greet' that is stored has nmae" in complaint
+    assert "they have at, name, times" in complaint
+    assert own.fast("block", "--actor", "greet", "--arg", "name=x")[1] == ""
 
 
 def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:
@@ -83,6 +94,7 @@ def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:
     assert own.fast_json("cancel", "--actor", "say", "--phase", "scheduled")["cancelled"] == 1
     assert own.fast_json("show", "other")["phase"] == "queued"
     assert own.fast_json("cancel", "other")["outcome"] == "cancelled"
+    assert "say --pattern 'doc-*'" in own.fast("cancel", "doc-*", code=2)[1]
 
 
 def test_what_is_wrong_is_named(own: Cli) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client
+from tenure import App, Client, Limit, RateLimit
 from tenure.testing import memory
 from tests.conftest import Supervisors, Workers
 from tests.integration.test_pause import until_held
@@ -74,6 +75,36 @@ async def test_a_block_by_argument_holds_those_runs_back_and_no_others(
         await client.unblock(actor="send", args={"size": 1.0, "customer": "acme"})
         for run in runs[:2]:
             await run.result(10)
+
+
+async def test_a_run_that_waits_for_a_limit_or_a_rate_is_told_to(app: App, client: Client, workers: Workers) -> None:
+    gate = asyncio.Event()
+
+    @app.actor(limits=[Limit(1, per="case")])
+    async def capped(case: str) -> None:
+        await gate.wait()
+
+    @app.actor(limits=[RateLimit(1, 60.0)])
+    async def polite() -> None:
+        """Return."""
+
+    async with workers.run(app) as running:
+        for key in ("inside", "waits", "next"):
+            await client.submit(capped.call("x"), key=key)
+        await (await client.submit(polite.call(), key="started")).wait(10)
+        await client.submit(polite.call(), key="later")
+        claims = running.worker.metrics.claims
+        await wait_until(
+            lambda: (claims["capped", "parked"], claims["polite", "parked"]) == (2, 1), description="they are parked"
+        )
+        (inside,) = [live.key for live in running.worker.table.all()]
+        waits, later = await client.held_by("next" if inside == "waits" else "waits"), await client.held_by("later")
+        assert waits is not None
+        assert (waits.kind, waits.name, waits.args, waits.waiting) == ("limit", "capped", {"case": ('"x"',)}, 2)
+        assert str(waits) == 'limit of actor capped for case="x": 1 at once'
+        assert str(later) == "rate of actor polite: 1 starts in 60 s"
+        assert await client.held_by(inside) is None
+        gate.set()
 
 
 async def test_a_block_by_argument_reads_arguments_that_lie_in_a_blob(

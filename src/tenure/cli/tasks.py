@@ -187,7 +187,8 @@ def trigger(
 ) -> int:
     """Start a key's waiting run now.
 
-    A perpetual key keeps its schedule: the fire that was to come comes all the same. Exit 1 where nothing waits.
+    A perpetual key keeps its schedule: the fire that was to come comes all the same. Exit 1 where nothing waits, and where
+    what waits is held back or has no place under a limit: it is due from now on, and starts as soon as it may.
     """
     the_app = o.app_for(namespace, app)
     encode_key(key)
@@ -196,8 +197,12 @@ def trigger(
         async with o.looking(the_app, url) as client:
             await o.existing(client, key)
             run = await client.trigger(key)
-        said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "triggered": run.accepted}
-        print_answer(said, as_json=as_json)
-        return Exit.OK if run.accepted else Exit.FAILED
+            hold = await client.held_by(key) if run.accepted else None
+        starts = run.accepted and hold is None
+        said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "triggered": starts}
+        print_answer(said | ({} if hold is None else {"held_by": hold}), as_json=as_json)
+        if hold is not None:
+            complain(f"{key!r} is due, but does not start: it waits for {hold}")
+        return Exit.OK if starts else Exit.FAILED
 
     return run_loop(main())
