@@ -224,9 +224,9 @@ class Gates:
         if not self.pass_on(name, give, patience):
             await self._ask(name, Request(give, patience, self._clock.steady()))
 
-    async def look(self, name: str, patience: Patience) -> None:
-        """Hand over what is free. Raises as ``take``."""
-        await self._ask(name, Request(Look(), patience, self._clock.steady()))
+    async def look(self, name: str, patience: Patience, *, n: int = 0, deployed: float = 0.0) -> None:
+        """Hand over what is free, by what this process says of ``n`` if it says anything. Raises as ``take``."""
+        await self._ask(name, Request(Look(n=n, deployed=deployed), patience, self._clock.steady()))
 
     # -- one limit ---------------------------------------------------------------------------------------------------
 

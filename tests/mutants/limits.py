@@ -111,6 +111,13 @@ LIMITS = (
         "        return True\n",
         (REAL + "test_limits_sweep.py::test_a_place_is_not_kept_for_a_run_in_a_queue_that_is_paused",),
     ),
+    Guard(
+        "limits: who is parked need not wait for an end when newer code allows more",
+        "src/tenure/worker/places.py",
+        "            if n > entry.n:\n",
+        "            if False:\n",
+        (REAL + "test_limits_redeploy.py::test_whoever_is_parked_starts_when_newer_code_allows_more",),
+    ),
     # -- who is next in line ---------------------------------------------------------------------------------------
     Guard(
         "limits: [45] a place that is given back by name is left to the next in line",

@@ -92,7 +92,10 @@ class Give(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Look(Struct, frozen=True, kw_only=True, tag=True):
-    """Hand over what is free."""
+    """Hand over what is free. ``n``: what the process says that asks; 0: nothing."""
+
+    n: int = 0
+    deployed: float = 0.0
 
 
 Asked = Take | Give | Look
@@ -281,7 +284,8 @@ def _is_for(held: Permit, take: Take) -> bool:
 def _with_n(entry: Entry, asked: Sequence[Asked]) -> Entry:
     for one in asked:
         if (
-            isinstance(one, Take)
+            not isinstance(one, Give)
+            and one.n
             and one.deployed >= entry.deployed
             and (one.n, one.deployed) != (entry.n, entry.deployed)
         ):

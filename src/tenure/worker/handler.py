@@ -34,7 +34,7 @@ from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.holds import Holds
 from tenure.worker.isolate import Children, Remote
-from tenure.worker.places import is_bounded
+from tenure.worker.places import Places, is_bounded
 from tenure.worker.refusals import tell_head, tell_tail
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
@@ -57,14 +57,16 @@ Threads are bounded by the worker's slots; a body that never ends must not take 
 class Handler:
     """Handles deliveries for one worker."""
 
-    def __init__(self, app: App, stores: Stores, table: Table, metrics: Metrics, holds: Holds) -> None:
+    def __init__(
+        self, app: App, stores: Stores, table: Table, metrics: Metrics, *, holds: Holds, places: Places
+    ) -> None:
         self._app = app
         self._stores = stores
         self._table = table
         self._metrics = metrics
         self._counting = Counting(metrics, stores.clock)
         self._holds = holds
-        self._head = Head(app, stores, table, holds)
+        self._head = Head(app, stores, table, holds, places)
         self._tail = Tail(stores)
         self._offers = Offers(stores, metrics)
         self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None

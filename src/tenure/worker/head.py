@@ -66,12 +66,12 @@ _UNREADY_SECONDS = 1.0
 class Head:
     """Claims for one session."""
 
-    def __init__(self, app: App, stores: Stores, table: Table, holds: Holds) -> None:
+    def __init__(self, app: App, stores: Stores, table: Table, holds: Holds, places: Places) -> None:
         self._app = app
         self._stores = stores
         self._table = table
         self._holds = holds
-        self._places = Places(stores, app.actors)
+        self._places = places
 
     async def look(self, delivery: Delivery, run_id: str, key: str, session: str, patience: Patience) -> Looked:
         """Claim the run, or say what became of it. The caller holds the run's place in the table.

@@ -16,6 +16,7 @@ from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.pace import settled_by
 from tenure.core.permits import Answer, Bound, Give, Take, name_of
+from tenure.core.rates import is_rate
 from tenure.core.records import Record, Task, encode
 from tenure.nats.parking import Parking
 from tenure.nats.patience import Patience
@@ -62,6 +63,32 @@ class Places:
             if own.per == bound.per:
                 return own.n, self.deployed
         return bound.n, 0.0
+
+    async def hand_over_more(self, patience: Patience) -> None:
+        """Where this code allows more than was allowed before, have those start who are parked; no end need come first.
+
+        Raises Unavailable, OutcomeUnknown, UnreadableRecord.
+        """
+        limited = {name for name, actor in self._actors.items() if actor.task.policy.limits}
+        for name in await self.stores.limits.names(patience) if limited else ():
+            if name.partition("=")[0] not in limited or is_rate(name):
+                continue
+            entry = (await self.stores.limits.read(name, patience)).entry
+            if entry is None or not entry.parked or entry.deployed >= self.deployed:
+                continue
+            n = await self._n_of(name, patience)
+            if n > entry.n:
+                await self.stores.gates.look(name, patience, n=n, deployed=self.deployed)
+
+    async def _n_of(self, name: str, patience: Patience) -> int:
+        """What this code says of the limit of an entry: which one that is, a run says that is parked there. 0: nothing."""
+        for parked in await self.stores.parking.oldest(name, 1, (), patience):
+            record = (await self.stores.runs.read(parked.key, patience)).record
+            bound = None if record is None else (await self.limits_of(record.task, patience)).get(name)
+            if record is not None and bound is not None:
+                n, deployed = self.said_of(record.task.actor, bound)
+                return n if deployed else 0
+        return 0
 
 
 class Ticket:

@@ -29,6 +29,7 @@ from tenure.worker.drain import Drain
 from tenure.worker.handler import Handler
 from tenure.worker.handover import Desk
 from tenure.worker.holds import Holds
+from tenure.worker.places import Places
 from tenure.worker.puller import Puller
 from tenure.worker.remnants import Remnants
 from tenure.worker.table import Live, Table
@@ -64,6 +65,7 @@ class Worker(Service):
         self._handler: Handler | None = None
         self._puller: Puller | None = None
         self._board: Switchboard | None = None
+        self._places: Places | None = None
         self._changed = asyncio.Event()
         self.ending = Drain(self.table, self._changed, app.config)
         self.cut_off = False
@@ -79,7 +81,9 @@ class Worker(Service):
         await super().__aenter__()
         self._board = board = Switchboard(self.stores)
         board.on_change(lambda _board: self.puller.refill_soon())
-        self._handler = Handler(self.app, self.stores, self.table, self.metrics, Holds(self.stores, board))
+        self._places = places = Places(self.stores, self.app.actors)
+        holds = Holds(self.stores, board)
+        self._handler = Handler(self.app, self.stores, self.table, self.metrics, holds=holds, places=places)
         self._handler.spawn = self._spawn
         self._puller = Puller(
             self.stores,
@@ -152,7 +156,10 @@ class Worker(Service):
                 loops = [group.create_task(self._follow_switches())]
                 await self.puller.open(self._stopping)
                 remnants = Remnants(self.stores, self.table)
-                loops += [group.create_task(run()) for run in (self._tend, self._watch_streams, remnants.run)]
+                loops += [
+                    group.create_task(run())
+                    for run in (self._tend, self._watch_streams, self._hand_over_more, remnants.run)
+                ]
                 while not self._stopping.is_set():
                     await first_of(self._stopping, self._lost)
                     if self._lost.is_set() and not self._stopping.is_set():
@@ -183,6 +190,13 @@ class Worker(Service):
     async def _follow_switches(self) -> None:
         if self._board is not None:
             await self._board.run()
+
+    async def _hand_over_more(self) -> None:
+        if self._places is not None:
+            try:
+                await self._places.hand_over_more(Patience(self.stores.clock, self.app.config.patience_seconds))
+            except TenureError as error:  # the next start or end under that limit does
+                _log.warning("limits.not_looked_at", error=str(error))
 
     async def _watch_streams(self) -> None:
         """Nothing of what is in hand may be written to a runs bucket that was made anew: give all of it up, and end."""

@@ -161,6 +161,8 @@ def test_n_is_what_the_process_says_that_was_started_last() -> None:
     found = entry(held("a"), n=1, parked=True, deployed=5.0)
     newer = ask(found, take("x", n=3, deployed=6.0), parked="b c d")
     assert newer.entry == entry(held("a"), reserved("b"), reserved("c"), n=3, parked=True, deployed=6.0)
+    assert ask(found, Look(n=3, deployed=6.0), parked="b c").entry == newer.entry, "which asks for none of them itself"
+    assert not ask(found, Look(n=3, deployed=4.0)).write
     assert ask(newer.entry, take("y", n=9, deployed=5.5)).answers == (PARK,), "an older process changes nothing"
     full = entry(held("a"), held("b"), held("c"), n=3, parked=True, deployed=6.0)
     lowered = ask(full, take("x", n=1, deployed=7.0), give(held("a")), parked="d", published="x")
