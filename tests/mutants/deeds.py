@@ -9,15 +9,15 @@ DEEDS = (
     Guard(
         "commit: a refused write is decided anew on what is stored",
         "src/tenure/nats/runs.py",
-        "        headers = _headers(record, revision)\n        unsure = False\n",
-        "        headers = _headers(record, (await self.read(key)).revision)\n        unsure = False\n",
+        "            _headers(record, revision),\n",
+        "            _headers(record, (await self.read(key)).revision),\n",
         (STORE + "test_runs.py",),
     ),
     Guard(
         "commit: [19] a write of unknown fate is repeated until its revision moves",
-        "src/tenure/nats/runs.py",
-        "                why, unsure = error, True\n            else:",
-        "                return 0, True\n            else:",
+        "src/tenure/nats/swaps.py",
+        "            why, unsure = error, True\n",
+        "            return 0, True\n",
         (STORE + "test_runs_faults.py",),
     ),
     Guard(

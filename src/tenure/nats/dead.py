@@ -22,10 +22,10 @@ from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import IN_FLIGHT, MARKER_TTL_SECONDS, NO_MESSAGE, NO_STREAM, WRONG_SEQUENCE
+from tenure.nats.runs import MARKER_TTL_SECONDS, NO_MESSAGE, NO_STREAM
+from tenure.nats.swaps import EXPECT, IN_FLIGHT, WRONG_SEQUENCE
 from tenure.telemetry import get_logger
 
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
 _DAY_NANOS = 86_400 * 1_000_000_000
 _REFUSALS = 5
 """So often a server that answers may refuse a letter, or say that the stream is gone: nothing may wait for a person."""
@@ -94,7 +94,7 @@ class Dead:
 
     async def remove(self, kept: Kept, patience: Patience) -> bool:
         """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
-        headers = {_EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
+        headers = {EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
         unsure = False
         while True:
             try:
@@ -143,7 +143,7 @@ class Dead:
         refusals = 0
         while True:
             try:
-                ack = await self._conn.put(subject, data, {_EXPECT: "0"})
+                ack = await self._conn.put(subject, data, {EXPECT: "0"})
             except (NotSent, Lost) as error:
                 why: object = error
                 refusals += isinstance(error, NotSent) and self._conn.is_connected

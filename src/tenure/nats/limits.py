@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.core.errors import OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
 from tenure.nats.asking import ask
-from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
-from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
+from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.swaps import EXPECT, swap
 
 MARKER_TTL_SECONDS = 30
 """How long a marker stays. What could still arrive after that is a second copy that nats-py sends around a reconnect: it would
 be a place of a session that goes on, which the sweep gives back since its record shows no such attempt."""
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class FoundEntry(Struct, frozen=True):
@@ -63,31 +63,16 @@ class Limits:
 
         Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
         """
-        data, headers = b"", {_EXPECT: str(revision)}
+        data, headers = b"", {EXPECT: str(revision)}
         if entry is None:
             headers |= {"KV-Operation": "PURGE", "Nats-Rollup": "sub", "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
         else:
             data = encode_entry(entry)
-        unsure = False
-        while True:
-            epoch = self._conn.epoch
-            try:
-                ack = await self._conn.put(self._names.limit(name), data, headers)
-            except NotSent as error:
-                why: object = error
-            except Lost as error:
-                why, unsure = error, True
-            else:
-                if ack.error is None:
-                    return ack.seq, unsure
-                if ack.error.err_code == WRONG_SEQUENCE:
-                    self.conflicts("limit")
-                    return 0, unsure or epoch != self._conn.epoch
-                why = ack.error.description
-                unsure = unsure or ack.error.err_code == IN_FLIGHT
-            if not await patience.pause():
-                msg = f"cannot write the entry of limit {name}: {why}"
-                raise OutcomeUnknown(msg, key=name) if unsure else Unavailable(msg)
+        subject, what = self._names.limit(name), f"the entry of limit {name}"
+        revision, unsure = await swap(self._conn, subject, data, headers, patience, what=what, key=name)
+        if not revision:
+            self.conflicts("limit")
+        return revision, unsure
 
     async def names(self, patience: Patience) -> list[str]:
         """Every limit that has an entry, or lately had one. Raises Unavailable."""

@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.core.errors import OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.rates import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
 from tenure.nats.asking import ask
-from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
-from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
-
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
+from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.swaps import EXPECT, swap
 
 
 class FoundRate(Struct, frozen=True):
@@ -63,24 +62,9 @@ class Rates:
 
         Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
         """
-        data, headers = encode_entry(entry), {_EXPECT: str(revision), "Nats-TTL": f"{ttl_seconds}s"}
-        unsure = False
-        while True:
-            epoch = self._conn.epoch
-            try:
-                ack = await self._conn.put(self._names.rate(name), data, headers)
-            except NotSent as error:
-                why: object = error
-            except Lost as error:
-                why, unsure = error, True
-            else:
-                if ack.error is None:
-                    return ack.seq, unsure
-                if ack.error.err_code == WRONG_SEQUENCE:
-                    self.conflicts("rate")
-                    return 0, unsure or epoch != self._conn.epoch
-                why = ack.error.description
-                unsure = unsure or ack.error.err_code == IN_FLIGHT
-            if not await patience.pause():
-                msg = f"cannot write the entry of rate {name}: {why}"
-                raise OutcomeUnknown(msg, key=name) if unsure else Unavailable(msg)
+        data, headers = encode_entry(entry), {EXPECT: str(revision), "Nats-TTL": f"{ttl_seconds}s"}
+        subject, what = self._names.rate(name), f"the entry of rate {name}"
+        revision, unsure = await swap(self._conn, subject, data, headers, patience, what=what, key=name)
+        if not revision:
+            self.conflicts("rate")
+        return revision, unsure

@@ -30,13 +30,11 @@ from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import STATE, OnHeader, scan
+from tenure.nats.swaps import EXPECT, swap
 
-WRONG_SEQUENCE = 10071
-IN_FLIGHT = 10164
 NO_MESSAGE = 10037
 NO_STREAM = 10059
 MARKER_TTL_SECONDS = 3_600
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -233,37 +231,19 @@ class Runs:
     async def _store(
         self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience
     ) -> tuple[int, bool]:
-        """One CAS, repeated until its fate is known.
-
-        (its revision or 0 if refused, whether it could have happened unseen).
-        """
-        subject = self._names.record(key)
-        headers = _headers(record, revision)
-        unsure = False
-        while True:
-            epoch = self._conn.epoch
-            why: object
-            try:
-                ack = await self._conn.put(subject, data, headers)
-            except NotSent as error:
-                why = error
-            except Lost as error:
-                why, unsure = error, True
-            else:
-                if ack.error is None:
-                    self._newest = max(self._newest, ack.seq)
-                    return ack.seq, unsure
-                if ack.error.err_code == WRONG_SEQUENCE:
-                    # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
-                    return 0, unsure or epoch != self._conn.epoch
-                why = ack.error.description
-                unsure = unsure or ack.error.err_code == IN_FLIGHT
-            if not await patience.pause():
-                if unsure:
-                    msg = f"a write to {key!r} has no known fate: {why}"
-                    raise OutcomeUnknown(msg, key=key, run_id=record.run_id if record else None)
-                msg = f"cannot write the record of {key!r}: {why}"
-                raise Unavailable(msg)
+        """One CAS, repeated until its fate is known, as ``swap`` tells it."""
+        revision, unsure = await swap(
+            self._conn,
+            self._names.record(key),
+            data,
+            _headers(record, revision),
+            patience,
+            what=f"the record of {key!r}",
+            key=key,
+            run_id=record.run_id if record is not None else None,
+        )
+        self._newest = max(self._newest, revision)
+        return revision, unsure
 
     # -- scan --------------------------------------------------------------------------------------------------------
 
@@ -365,15 +345,15 @@ class Changes:
 def _headers(record: Record | None, revision: int) -> dict[str, str]:
     if record is None:
         return {
-            _EXPECT: str(revision),
+            EXPECT: str(revision),
             "KV-Operation": "PURGE",
             "Nats-Rollup": "sub",
             "Nats-TTL": f"{MARKER_TTL_SECONDS}s",
         }
     ttl = ttl_of(record)
     if ttl is None:
-        return {_EXPECT: str(revision), STATE: state_of(record)}
-    return {_EXPECT: str(revision), STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
+        return {EXPECT: str(revision), STATE: state_of(record)}
+    return {EXPECT: str(revision), STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
 
 
 def _record(data: bytes) -> Record:

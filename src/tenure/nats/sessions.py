@@ -34,13 +34,13 @@ from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NO_MESSAGE, WRONG_SEQUENCE
+from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE
 from tenure.nats.watch import Watch
 from tenure.telemetry import get_logger
 
 T = TypeVar("T")
 _log = get_logger("tenure.sessions")
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class SeenSession(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class Sessions:
 
     async def write(self, session: Session, revision: int, *, timeout: float | None = None) -> int:
         """One CAS: renew or close. Its revision, or 0 if refused. Raises NotSent or Lost (then its fate is unknown)."""
-        headers = {_EXPECT: str(revision)}
+        headers = {EXPECT: str(revision)}
         if session.closed is not None:
             headers["Nats-TTL"] = f"{CLOSED_KEPT_SECONDS}s"
         ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers, timeout=timeout)
@@ -138,7 +138,7 @@ class Sessions:
 
         Raises Unavailable once patience is spent.
         """
-        headers = {_EXPECT: "0", "Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
+        headers = {EXPECT: "0", "Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
         data = msgspec.json.encode(StopSignal(run_id=holder.run_id, attempt=holder.attempt, reason=reason))
         subject = self._names.stop(holder.session, holder.run_id, holder.attempt)
         while True:

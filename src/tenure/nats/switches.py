@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from tenure.core.errors import InvalidCall, OutcomeUnknown, Unavailable, UnreadableRecord
+from tenure.core.errors import InvalidCall, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.core.switches import SCHEMA, Board, board_fault, decode_board, encode_board
 from tenure.nats.asking import ask
-from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
-from tenure.nats.runs import IN_FLIGHT, NO_MESSAGE, WRONG_SEQUENCE
+from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.swaps import EXPECT, swap
 from tenure.nats.watch import Watch
 
-_EXPECT = "Nats-Expected-Last-Subject-Sequence"
 _REMOVED = ("KV-Operation", "Nats-Marker-Reason")
 
 
@@ -80,26 +80,15 @@ class Switches:
 
     async def _write(self, board: Board, revision: int, patience: Patience) -> tuple[bool, bool]:
         """One CAS, repeated until its fate is known: (whether it is stored, whether it could have happened unseen)."""
-        data, headers = encode_board(board), {_EXPECT: str(revision)}
-        unsure = False
-        while True:
-            epoch = self._conn.epoch
-            try:
-                ack = await self._conn.put(self._names.board, data, headers)
-            except NotSent as error:
-                why: object = error
-            except Lost as error:
-                why, unsure = error, True
-            else:
-                if ack.error is None:
-                    return True, unsure
-                if ack.error.err_code == WRONG_SEQUENCE:
-                    return False, unsure or epoch != self._conn.epoch
-                why = ack.error.description
-                unsure = unsure or ack.error.err_code == IN_FLIGHT
-            if not await patience.pause():
-                msg = f"cannot change what is paused and blocked: {why}"
-                raise OutcomeUnknown(msg, key="") if unsure else Unavailable(msg)
+        revision, unsure = await swap(
+            self._conn,
+            self._names.board,
+            encode_board(board),
+            {EXPECT: str(revision)},
+            patience,
+            what="what is paused and blocked",
+        )
+        return revision > 0, unsure
 
     def watch(self, on_board: Callable[[Board | UnreadableRecord], None]) -> Watch:
         """A watch that calls ``on_board`` with the board, and again whenever it has changed."""

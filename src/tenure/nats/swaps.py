@@ -1,0 +1,54 @@
+"""A compare-and-swap, made again until its fate is known: the one way in which the runs bucket is written."""
+
+from __future__ import annotations
+
+from tenure.core.errors import OutcomeUnknown, Unavailable
+from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.patience import Patience
+
+EXPECT = "Nats-Expected-Last-Subject-Sequence"
+WRONG_SEQUENCE = 10071
+IN_FLIGHT = 10164
+
+
+async def swap(
+    conn: Connection,
+    subject: str,
+    data: bytes,
+    headers: dict[str, str],
+    patience: Patience,
+    *,
+    what: str,
+    key: str = "",
+    run_id: str | None = None,
+) -> tuple[int, bool]:
+    """Publish with ``EXPECT`` in the headers: (its revision or 0 if refused, whether it could have happened unseen).
+
+    What got no answer is sent again just as it was, until the server takes or refuses it: a read that does not show it proves
+    nothing. ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown with
+    ``key`` and ``run_id`` where the fate of the write stays unknown.
+    """
+    unsure = False
+    while True:
+        epoch = conn.epoch
+        why: object
+        try:
+            ack = await conn.put(subject, data, headers)
+        except NotSent as error:
+            why = error
+        except Lost as error:
+            why, unsure = error, True
+        else:
+            if ack.error is None:
+                return ack.seq, unsure
+            if ack.error.err_code == WRONG_SEQUENCE:
+                # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
+                return 0, unsure or epoch != conn.epoch
+            why = ack.error.description
+            unsure = unsure or ack.error.err_code == IN_FLIGHT
+        if not await patience.pause():
+            if unsure:
+                msg = f"a write of {what} has no known fate: {why}"
+                raise OutcomeUnknown(msg, key=key, run_id=run_id)
+            msg = f"cannot write {what}: {why}"
+            raise Unavailable(msg)
