@@ -72,12 +72,7 @@ def sessions(
     `expired` (it was silent), `lease_lost` (it found itself cut off).
     """
     the_app = o.app_for(namespace, app)
-
-    async def main() -> list[SessionRow]:
-        async with o.looking(the_app, url) as client:
-            return await session_rows(client.stores, every=every)
-
-    rows = run_loop(main())
+    rows = o.ask(the_app, url, lambda client: session_rows(client.stores, every=every))
     if as_json:
         print_json(rows)
     else:

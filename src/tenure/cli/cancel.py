@@ -70,20 +70,16 @@ def cancel(
 def _cancel_one(app: App, url: str | None, key: str, run: str | None, *, reason: str, as_json: bool) -> int:
     encode_key(key)
 
-    async def main() -> int:
-        async with o.looking(app, url) as client:
-            done = await client.cancel(key, run_id=run, reason=reason)
-        fields = msgspec.to_builtins(done)
-        if done.outcome == "not_found":
-            if as_json:
-                print_json(fields)
-            if any(char in key for char in "*?["):
-                raise NotFound(f"{no_key(key, app.namespace)}: for every key that fits, say --pattern {key!r}")
-            raise no_key(key, app.namespace)
-        print_answer(fields, as_json=as_json)
-        return Exit.OK
-
-    return run_loop(main())
+    done = o.ask(app, url, lambda client: client.cancel(key, run_id=run, reason=reason))
+    fields = msgspec.to_builtins(done)
+    if done.outcome == "not_found":
+        if as_json:
+            print_json(fields)
+        if any(char in key for char in "*?["):
+            raise NotFound(f"{no_key(key, app.namespace)}: for every key that fits, say --pattern {key!r}")
+        raise no_key(key, app.namespace)
+    print_answer(fields, as_json=as_json)
+    return Exit.OK
 
 
 def _cancel_many(app: App, url: str | None, wanted: Wanted, *, reason: str, dry_run: bool, as_json: bool) -> int:

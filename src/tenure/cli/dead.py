@@ -44,34 +44,30 @@ def ls(
     """List dead letters, the oldest first."""
     the_app = o.app_for(namespace, app)
 
-    async def main() -> int:
-        async with o.looking(the_app, url) as client:
-            letters = await client.dead.list(actor=actor, queue=queue, key=key, limit=limit + 1)
-        shown = letters[:limit]
-        if as_json:
-            print_json(shown)
-        else:
-            print_table(
-                ("KEY", "GENERATION", "RUN ID", "ACTOR", "QUEUE", "ATTEMPTS", "DIED", "ERROR"),
+    letters = o.ask(the_app, url, lambda client: client.dead.list(actor=actor, queue=queue, key=key, limit=limit + 1))
+    shown = letters[:limit]
+    if as_json:
+        print_json(shown)
+    else:
+        print_table(
+            ("KEY", "GENERATION", "RUN ID", "ACTOR", "QUEUE", "ATTEMPTS", "DIED", "ERROR"),
+            (
                 (
-                    (
-                        one.key,
-                        one.generation,
-                        one.run_id,
-                        one.actor,
-                        one.queue,
-                        one.attempts,
-                        _at(one.died_at),
-                        _error(one),
-                    )
-                    for one in shown
-                ),
-            )
-        if len(letters) > limit:
-            complain("more letters are not shown; raise --limit")
-        return Exit.OK
-
-    return run_loop(main())
+                    one.key,
+                    one.generation,
+                    one.run_id,
+                    one.actor,
+                    one.queue,
+                    one.attempts,
+                    _at(one.died_at),
+                    _error(one),
+                )
+                for one in shown
+            ),
+        )
+    if len(letters) > limit:
+        complain("more letters are not shown; raise --limit")
+    return Exit.OK
 
 
 @dead.command("rejected")
@@ -86,20 +82,16 @@ def rejected_commands(
     """List commands of others (inbox, micro service) that were not carried out, and why; the oldest first."""
     the_app = o.app_for(namespace, app)
 
-    async def main() -> int:
-        async with o.looking(the_app, url) as client:
-            found = await client.dead.rejected(limit=limit + 1)
-        shown = found[:limit]
-        if as_json:
-            print_json([{**asdict(one), "data": one.data.decode(errors="replace")} for one in shown])
-        else:
-            head = ("SENT", "SUBJECT", "KEY", "BYTES", "REASON", "WHY")
-            print_table(head, ((_at(r.sent_at), r.subject, _key(r.headers), r.size, r.reason, r.text) for r in shown))
-        if len(found) > limit:
-            complain("more commands are not shown; raise --limit")
-        return Exit.OK
-
-    return run_loop(main())
+    found = o.ask(the_app, url, lambda client: client.dead.rejected(limit=limit + 1))
+    shown = found[:limit]
+    if as_json:
+        print_json([{**asdict(one), "data": one.data.decode(errors="replace")} for one in shown])
+    else:
+        head = ("SENT", "SUBJECT", "KEY", "BYTES", "REASON", "WHY")
+        print_table(head, ((_at(r.sent_at), r.subject, _key(r.headers), r.size, r.reason, r.text) for r in shown))
+    if len(found) > limit:
+        complain("more commands are not shown; raise --limit")
+    return Exit.OK
 
 
 @dead.command()
@@ -109,28 +101,24 @@ def show(
     """Show a dead letter: of a run id, or the newest of a key."""
     the_app = o.app_for(namespace, app)
 
-    async def main() -> int:
-        async with o.looking(the_app, url) as client:
-            letter = await _letter(client, which)
-        if as_json:
-            print_json(letter)
-            return Exit.OK
-        blob = letter.task.blob
-        arguments = f"{blob.size} bytes in blob {blob.name}" if blob else bytes(letter.task.args).decode()
-        names = ("key", "generation", "run_id", "actor", "queue", "priority")
-        print_fields(
-            {name: getattr(letter, name) for name in names}
-            | {"arguments": arguments, "attempts": letter.attempts, "failures": letter.failures}
-            | {"queued_at": _at(letter.queued_at), "died_at": _at(letter.died_at), "error": _error(letter)}
-        )
-        for death in letter.history:
-            print(f"before that, generation {death.generation}, {_at(death.at):%Y-%m-%d %H:%M:%S%z}: "
-                  f"{death.failure.type}: {death.failure.message}")  # fmt: skip
-        if letter.failure.traceback:
-            print("\n" + letter.failure.traceback.rstrip(), flush=True)
+    letter = o.ask(the_app, url, lambda client: _letter(client, which))
+    if as_json:
+        print_json(letter)
         return Exit.OK
-
-    return run_loop(main())
+    blob = letter.task.blob
+    arguments = f"{blob.size} bytes in blob {blob.name}" if blob else bytes(letter.task.args).decode()
+    names = ("key", "generation", "run_id", "actor", "queue", "priority")
+    print_fields(
+        {name: getattr(letter, name) for name in names}
+        | {"arguments": arguments, "attempts": letter.attempts, "failures": letter.failures}
+        | {"queued_at": _at(letter.queued_at), "died_at": _at(letter.died_at), "error": _error(letter)}
+    )
+    for death in letter.history:
+        print(f"before that, generation {death.generation}, {_at(death.at):%Y-%m-%d %H:%M:%S%z}: "
+              f"{death.failure.type}: {death.failure.message}")  # fmt: skip
+    if letter.failure.traceback:
+        print("\n" + letter.failure.traceback.rstrip(), flush=True)
+    return Exit.OK
 
 
 @dead.command()
@@ -247,12 +235,7 @@ async def _letter(client: Client, which: str) -> DeadLetter:
 
 def _chosen(app: App, url: str | None, actor: str | None, what: str, *, yes: bool) -> list[DeadLetter]:
     """All letters, once a person has agreed: asked between two connections, for no loop could be interrupted meanwhile."""
-
-    async def find() -> list[DeadLetter]:
-        async with o.looking(app, url) as client:
-            return await client.dead.list(actor=actor)
-
-    letters = run_loop(find())
+    letters = o.ask(app, url, lambda client: client.dead.list(actor=actor))
     complain(f"{len(letters)} dead letters to {what}")
     if yes or not letters:
         return letters

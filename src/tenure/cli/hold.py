@@ -16,10 +16,9 @@ from tenure.cli.parsing import duration, moment
 from tenure.cli.problems import Exit, NotFound, NothingThere, complain
 from tenure.client import Client
 from tenure.core.errors import ConfigError, InvalidCall
-from tenure.core.records import read_state
+from tenure.core.records import State, read_state
 from tenure.core.subjects import check_name
 from tenure.holds import AnyOf, Hold, blocked
-from tenure.loops import run_loop
 from tenure.nats.scan import Header
 
 _LOOKED_AT = 20
@@ -158,12 +157,7 @@ def unblock(
 def blocks(namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False) -> int:
     """List what is paused and blocked: since when, until when, why, and how many runs wait for it."""
     the_app = o.app_for(namespace, app)
-
-    async def main() -> list[Hold]:
-        async with o.looking(the_app, url) as client:
-            return await client.blocks()
-
-    holds = run_loop(main())
+    holds = o.ask(the_app, url, lambda client: client.blocks())
     if as_json:
         print_json(holds)
     else:
@@ -178,11 +172,7 @@ def blocks(namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = 
 def _switch(
     app: App, url: str | None, change: Callable[[Client], Awaitable[Hold | None]], nothing: str, *, as_json: bool
 ) -> int:
-    async def main() -> Hold | None:
-        async with o.looking(app, url) as client:
-            return await change(client)
-
-    hold = run_loop(main())
+    hold = o.ask(app, url, change)
     if hold is None:
         raise NothingThere(nothing)
     if as_json:
@@ -210,13 +200,9 @@ async def _kind_of(client: Client, name: str) -> str:
     queues = {actor.task.queue for actor in client.app.actors.values()}
     queues |= await client.stores.work.queues(client.stores.runs.patience())
 
-    def on_header(header: Header) -> None:
-        state = read_state(header.state)
-        if state is not None:
-            actors.add(state.actor)
-            queues.add(state.queue)
-
-    await client.stores.runs.scan(on_header)
+    for _, state in await _stored(client):
+        actors.add(state.actor)
+        queues.add(state.queue)
     if name in actors and name in queues:
         raise _ambiguous(name)
     if name not in actors and name not in queues:
@@ -224,16 +210,22 @@ async def _kind_of(client: Client, name: str) -> str:
     return "actor" if name in actors else "queue"
 
 
-async def _say_what_is_unknown(client: Client, actor: str, values: dict[str, Any]) -> None:
-    """Where no code tells which arguments an actor has, its latest runs may: a slip in a name would match nothing."""
-    keys: list[str] = []
+async def _stored(client: Client) -> list[tuple[str, State]]:
+    """Every key and what its header tells, the longest unchanged first."""
+    found: list[tuple[str, State]] = []
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
-        if state is not None and state.actor == actor:
-            keys.append(header.key)
+        if state is not None:
+            found.append((header.key, state))
 
     await client.stores.runs.scan(on_header)
+    return found
+
+
+async def _say_what_is_unknown(client: Client, actor: str, values: dict[str, Any]) -> None:
+    """Where no code tells which arguments an actor has, its latest runs may: a slip in a name would match nothing."""
+    keys = [key for key, state in await _stored(client) if state.actor == actor]
     known: set[str] = set()
     for key in keys[-_LOOKED_AT:]:
         record = (await client.stores.runs.read(key)).record

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -13,7 +13,10 @@ from tenure.app import App, default_url
 from tenure.cli.problems import NotFound, no_key
 from tenure.client import Client
 from tenure.core.errors import ConfigError
+from tenure.loops import run_loop
 from tenure.run import Run
+
+T = TypeVar("T")
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)]
 ActorName = Annotated[str, typer.Argument(metavar="ACTOR", help="Name of one of the app's actors.", show_default=False)]
@@ -117,6 +120,16 @@ async def looking(app: App, url: str | None) -> AsyncIterator[Client]:
         await connection.close()
     async with app.connect(url) as client:
         yield client
+
+
+def ask(app: App, url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
+    """What a client answers to one question, or what comes of the one thing that it is to do."""
+
+    async def main() -> T:
+        async with looking(app, url) as client:
+            return await question(client)
+
+    return run_loop(main())
 
 
 async def existing(client: Client, key: str) -> Run[Any]:
