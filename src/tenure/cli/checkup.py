@@ -16,7 +16,8 @@ from tenure.client import Client
 from tenure.clock import SYSTEM, AlignedClock, here
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
-from tenure.nats.rights import ROLES, needs, rights_of
+from tenure.nats.rights import rights_of
+from tenure.nats.roles import CONNECTED, TOLD, needs
 from tenure.nats.topology import Topology, differences
 from tenure.nats.urls import without_secrets
 from tenure.overview import QueueRow, SessionRow, queue_rows, session_rows, span
@@ -97,20 +98,22 @@ async def _rights(conn: Connection, app: App, role: str | None) -> list[Finding]
     rights = await rights_of(conn)
     if rights is None:
         return [Finding("permissions", "note", "the server does not tell what this user may do",
-                        "allow it to publish $SYS.REQ.USER.INFO")]  # fmt: skip
+                        f"allow it to publish {TOLD}")]  # fmt: skip
     who = f"user {rights.user!r} of account {rights.account}" if rights.user else f"account {rights.account}"
     if rights.permissions is None:
         return [Finding("permissions", "ok", f"{who}: everything is permitted")]
-    lacking: dict[str, list[str]] = {name: [] for name in ROLES}
+    lacking: dict[str, list[str]] = {name: [] for name in CONNECTED}
     for need in needs(app.names, conn.new_inbox()):
-        if not rights.may(need.verb, need.subject):
+        if need.role in lacking and not rights.may(need.verb, need.subject):
             lacking[need.role].append(str(need))
     enough = [name for name, words in lacking.items() if not words]
     found = [Finding("permissions", "ok" if enough else "note", f"{who}: enough for {', '.join(enough) or 'no role'}")]
-    for name, words in lacking.items():
-        if words:
-            text = f"not enough for {name}, which must {', '.join(words)}"
-            found.append(Finding("permissions", "wrong" if name == role else "note", text))
+    others = [name for name, words in lacking.items() if words and name != role]
+    if others:
+        found.append(Finding("permissions", "note", f"not enough for {', '.join(others)}", "--role says what is missing"))
+    if role is not None and lacking[role]:
+        found.append(Finding("permissions", "wrong", f"not enough for {role}, which must {', '.join(lacking[role])}",
+                             "`tenure permissions` prints what each role needs"))  # fmt: skip
     return found
 
 

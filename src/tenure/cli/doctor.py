@@ -26,6 +26,7 @@ class Role(StrEnum):
     WORKER = "worker"
     SUPERVISOR = "supervisor"
     SETUP = "setup"
+    VIEWER = "viewer"
 
 
 def doctor(

@@ -25,6 +25,7 @@ from tenure.cli.hold import block, blocks, pause, resume, unblock
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.problems import Exit, complain, tell, usage
+from tenure.cli.permissions import permissions
 from tenure.cli.repair import repair
 from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import replace, result, submit, trigger
@@ -36,7 +37,7 @@ _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 _EPILOG = "Exit codes: 0 ok, 1 the run failed or was refused, 2 usage or configuration, 3 unavailable: try again."
 _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Try it": (demo, server, dev),
-    "Run it": (setup, worker, supervisor, repair, doctor),
+    "Run it": (setup, worker, supervisor, repair, doctor, permissions),
     "Start and end": (submit, replace, cancel, trigger),
     "Hold back": (pause, resume, block, unblock, blocks),
     "Look": (show, result, watch, ls, queues, sessions, top),

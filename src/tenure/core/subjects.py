@@ -21,6 +21,8 @@ Three times as long at most on the wire, well below the server's 4 KiB control l
 """
 
 PRIORITIES = ("high", "normal", "low")
+ROOT = "tenure"
+"""The first token of every subject of Tenure's but those of the server's own stores (``$KV``, ``$O``)."""
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
@@ -117,7 +119,7 @@ class Names:
         if namespace.endswith("_SESSIONS"):
             msg = f"namespace {namespace!r}: its runs would share a bucket with the sessions of {namespace[:-9]!r}"
             raise ConfigError(msg)
-        self.root = f"tenure.{namespace}"
+        self.root = f"{ROOT}.{namespace}"
         self.runs_bucket = f"TENURE_{namespace}"
         self.runs_stream = f"KV_TENURE_{namespace}"
         self.runs_prefix = f"$KV.TENURE_{namespace}."

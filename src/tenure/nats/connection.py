@@ -26,7 +26,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
-from tenure.nats.options import wants_tls
+from tenure.nats.options import from_environment, wants_tls
 from tenure.nats.urls import check_url
 from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
@@ -103,7 +103,7 @@ class Connection:
     async def open(cls, url: str, config: Config, *, name: str, **options: Any) -> Connection:
         """Connect to ``url`` (several: separated by commas) and check the server.
 
-        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...). Raises Unavailable if nobody
+        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...), before those of the environment. Raises Unavailable if nobody
         answers within ``connect_timeout_seconds``, ConfigError if the URL cannot be one, or the server is older than
         2.12, has no JetStream or refuses the credentials.
         """
@@ -111,6 +111,8 @@ class Connection:
         self = cls(config, url)
         servers = [part.strip() for part in url.split(",")]
         self._nc.must_encrypt = wants_tls(servers, options)
+        # After that: certificates in the environment say whom to trust where TLS is offered, tls:// that it must be.
+        options = from_environment() | options
         try:
             async with asyncio.timeout(config.connect_timeout_seconds):
                 await self._nc.connect(

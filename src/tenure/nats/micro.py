@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from tenure.clock import Clock
 from tenure.core.errors import InvalidCall
+from tenure.core.subjects import ROOT
 from tenure.nats.connection import Connection, Lost, NotSent
 
 GROUP = "tenure"
@@ -24,6 +25,7 @@ ERROR, ERROR_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 _MOST_WAITING = 1_024
 _MAX_TEXT = 512
 _TYPE = "io.nats.micro.v1."
+_NO_INBOX = ("$", f"{ROOT}.")
 Close = Callable[[], Awaitable[None]]
 
 
@@ -141,7 +143,7 @@ class Micro:
         return received
 
     async def _respond(self, to: str, reply: Reply) -> None:
-        if not to:
+        if not _is_inbox(to):
             return
         headers = None
         if reply.code:
@@ -153,7 +155,7 @@ class Micro:
 
     def _discovered(self, verb: str, answer: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
         async def received(msg: Msg) -> None:
-            if msg.reply:
+            if _is_inbox(msg.reply):
                 said = {"type": f"{_TYPE}{verb.lower()}_response"} | self._identity | answer()
                 await self._conn.publish(msg.reply, msgspec.json.encode(said))
 
@@ -169,3 +171,8 @@ class Micro:
 
     def _stats(self) -> dict[str, Any]:
         return {"started": self._started, "endpoints": self.endpoints}
+
+
+def _is_inbox(subject: str) -> bool:
+    """Whether an answer may go there: not to nobody, nor among Tenure's own subjects or the server's (``$KV``, ``$JS`` ...)."""
+    return subject != "" and not subject.startswith(_NO_INBOX)

@@ -7,10 +7,8 @@ from typing import Any
 from msgspec import Struct, convert, json
 
 from tenure.core.given import UNREADABLE
-from tenure.core.subjects import Names
 from tenure.nats.connection import Connection, Lost, NotSent
-
-_TOLD = "$SYS.REQ.USER.INFO"
+from tenure.nats.roles import TOLD
 
 
 class _Allowed(Struct, frozen=True):
@@ -40,58 +38,10 @@ class Rights(Struct, frozen=True):
         return (not allow or any(covers(one, subject) for one in allow)) and not any(meet(one, subject) for one in deny)
 
 
-class Need(Struct, frozen=True):
-    """What a role cannot do without, and what for."""
-
-    role: str
-    verb: str
-    subject: str
-    purpose: str
-
-    def __str__(self) -> str:
-        """In words."""
-        return f"{self.verb} {self.subject} ({self.purpose})"
-
-
-ROLES = ("producer", "worker", "supervisor", "setup")
-
-
-def needs(names: Names, inbox: str) -> list[Need]:
-    """What each role needs. ``inbox``: a subject on which answers reach this connection."""
-    api, look = "$JS.API.", ("producer", "worker", "supervisor")
-    runs, work, sessions = names.runs_stream, names.work_stream, names.sessions_stream
-    wanted = [
-        (ROLES, "subscribe", inbox, "hear answers"),
-        (ROLES, "publish", f"{api}INFO", "ask whether there is JetStream"),
-        (ROLES, "publish", f"{api}STREAM.INFO.{runs}", "see whether the namespace is set up"),
-        (("setup",), "publish", f"{api}STREAM.CREATE.{runs}", "create the streams"),
-        (("setup",), "publish", f"{api}STREAM.UPDATE.{runs}", "change the streams"),
-        (look, "publish", f"{api}STREAM.INFO.{work}", "see what is stored"),
-        (look, "publish", f"{api}STREAM.MSG.GET.{work}", "look up wake-ups"),
-        (look, "publish", f"{names.runs_prefix}*", "store records"),
-        (look, "publish", f"{names.work_prefix}>", "store wake-ups"),
-        (look, "publish", f"{names.timer_prefix}>", "store timers"),
-        (look, "publish", f"{names.sessions_prefix}stop.>", "tell bodies to stop"),
-        (look, "publish", f"{names.dead_prefix}>", "keep dead letters"),
-        (("producer",), "subscribe", f"{names.event_prefix}*", "hear of results"),
-        (("worker", "supervisor"), "publish", f"{names.sessions_prefix}session.*", "keep a session"),
-        (("worker", "supervisor"), "publish", f"{api}CONSUMER.CREATE.{sessions}.>", "follow stops and sessions"),
-        (("worker",), "publish", f"{api}CONSUMER.DURABLE.CREATE.{work}.*", "make its lanes"),
-        (("worker",), "publish", f"{api}CONSUMER.MSG.NEXT.{work}.*", "pull wake-ups"),
-        (("worker",), "publish", f"$JS.ACK.{work}.>", "answer wake-ups"),
-        (("worker",), "publish", f"{names.handover_prefix}>", "hand wake-ups over"),
-        (("worker",), "subscribe", f"{names.handover_prefix}>", "take wake-ups over"),
-        (("supervisor",), "publish", f"{api}STREAM.MSG.DELETE.{work}", "remove what is never delivered"),
-        (("supervisor",), "publish", f"{api}STREAM.MSG.DELETE.{names.inbox_stream}", "empty the inbox"),
-        (("supervisor",), "subscribe", f"{names.api_prefix}>", "answer requests"),
-    ]
-    return [Need(role, verb, subject, why) for roles, verb, subject, why in wanted for role in roles]
-
-
 async def rights_of(conn: Connection) -> Rights | None:
     """What the server says of this connection's user; None if it says nothing (it may not be allowed to ask)."""
     try:
-        answer = await conn.request(_TOLD, b"")
+        answer = await conn.request(TOLD, b"")
         told: dict[str, Any] = json.decode(answer.data)
         return convert(told.get("data") or {}, Rights)
     except (NotSent, Lost, *UNREADABLE):
