@@ -16,7 +16,7 @@ from tenure.client import Client
 from tenure.clock import SYSTEM, AlignedClock, here
 from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
-from tenure.nats.rights import rights_of
+from tenure.nats.rights import Rights, rights_of
 from tenure.nats.roles import CONNECTED, TOLD, needs
 from tenure.nats.topology import Topology, differences
 from tenure.nats.urls import without_secrets
@@ -50,12 +50,16 @@ async def examine(app: App, url: str, role: str | None, stuck_after: float) -> l
         return [_refused("server", error)]
     try:
         found += await _server(conn, url)
-        found += await _rights(conn, app, role)
+        rights = await rights_of(conn)
+        found += _rights(rights, conn, app, role)
         topology = await differences(conn, app.names, app.config)
         found += list(_streams(topology, app.namespace))
         if topology.incarnation and all(change.did != "missing" for change in topology.changes[:6]):
             found += [await _clock(conn, app.names.runs_stream)]
-            found += await _life(app, conn, topology, stuck_after)
+            if rights is None or not _lacking(rights, conn, app)["viewer"]:
+                found += await _life(app, conn, topology, stuck_after)
+            else:
+                found.append(Finding("runs", "note", "not looked at: this user may not", "use a viewer's credentials"))
     except TenureError as error:
         found.append(_refused("look", error))
     finally:
@@ -94,18 +98,23 @@ async def _asked(conn: Connection, call: str) -> dict[str, Any]:
     return answer
 
 
-async def _rights(conn: Connection, app: App, role: str | None) -> list[Finding]:
-    rights = await rights_of(conn)
+def _lacking(rights: Rights, conn: Connection, app: App) -> dict[str, list[str]]:
+    """By role, in words, what this user may not do."""
+    lacking: dict[str, list[str]] = {name: [] for name in CONNECTED}
+    for need in needs(app.names, conn.new_inbox()):
+        if need.role in lacking and not rights.may(need.verb, need.subject):
+            lacking[need.role].append(str(need))
+    return lacking
+
+
+def _rights(rights: Rights | None, conn: Connection, app: App, role: str | None) -> list[Finding]:
     if rights is None:
         return [Finding("permissions", "note", "the server does not tell what this user may do",
                         f"allow it to publish {TOLD}")]  # fmt: skip
     who = f"user {rights.user!r} of account {rights.account}" if rights.user else f"account {rights.account}"
     if rights.permissions is None:
         return [Finding("permissions", "ok", f"{who}: everything is permitted")]
-    lacking: dict[str, list[str]] = {name: [] for name in CONNECTED}
-    for need in needs(app.names, conn.new_inbox()):
-        if need.role in lacking and not rights.may(need.verb, need.subject):
-            lacking[need.role].append(str(need))
+    lacking = _lacking(rights, conn, app)
     enough = [name for name, words in lacking.items() if not words]
     found = [Finding("permissions", "ok" if enough else "note", f"{who}: enough for {', '.join(enough) or 'no role'}")]
     others = [name for name, words in lacking.items() if words and name != role]

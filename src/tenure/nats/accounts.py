@@ -18,8 +18,8 @@ from tenure.nats.roles import APART, INBOXES, ROLES, TOLD, Need, inbox_of, needs
 _ABOUT = """\
 # Made by `{command}`: make it anew when Tenure is upgraded.
 # An account for the namespace, one each for those who are not trusted with its data, and a user for every role. To be
-# included in `accounts` of nats-server's configuration; the {secrets} are in its environment. Each connection needs
-# its role's inbox prefix ({inboxes}<role>): $TENURE_NATS_INBOX, or the option inbox_prefix.
+# included in `accounts` of nats-server's configuration; its environment has the {secrets}.
+# Each connection needs its role's inbox prefix ({inboxes}<role>): $TENURE_NATS_INBOX, or the option inbox_prefix.
 """
 
 
@@ -35,7 +35,7 @@ def configuration(names: Names, actors: Iterable[str] = ("*",), *, nkeys: bool =
     """The accounts as nats-server reads them. ``nkeys``: users are known by their public keys instead of passwords."""
     wanted = _checked(names, actors)
     may = permissions(names, actors)
-    secrets = "public keys" if nkeys else "passwords (none that reads like a number)"
+    secrets = "public keys" if nkeys else "passwords"
     command = " ".join(_command(names, actors, nkeys=nkeys))
     lines = _ABOUT.format(command=command, inboxes=INBOXES, secrets=secrets).splitlines()
     lines += [f"{names.namespace} {{", "  jetstream: enabled", "  users: ["]

@@ -38,6 +38,8 @@ _HEADER_ROOM = 2_048
 UNAVAILABLE = 503
 """Code of JetStream's error answers that pass by themselves; ``description`` says more."""
 
+_DENIED = re.compile(r'permissions violation for \w+ to "[^"]*"', re.IGNORECASE)
+_DENIED_KEPT = 256
 _DRAIN_SECONDS = 2.0
 _log = get_logger("tenure.nats")
 Callback = Callable[[], Awaitable[None] | None]
@@ -96,6 +98,7 @@ class Connection:
         self._on_disconnect: list[Callback] = []
         self._last_error = ""
         self._refusal = ""
+        self._denied: set[str] = set()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -245,7 +248,12 @@ class Connection:
         self._last_error = str(error) or type(error).__name__
         if "authorization" in self._last_error.lower():
             self._refusal = self._last_error  # kept: a later try may meet a reset before it can read the reason
-        _log.debug("connection.failed", error=self._last_error)
+        denied = _DENIED.search(self._last_error)
+        if denied is None:
+            _log.debug("connection.failed", error=self._last_error)
+        elif denied[0] not in self._denied and len(self._denied) < _DENIED_KEPT:
+            self._denied.add(denied[0])
+            _log.warning("permission.missing", error=denied[0])
 
     async def _disconnected(self) -> None:
         if self._nc.is_closed:
@@ -311,6 +319,10 @@ class Connection:
             answer = await future
         except nats.errors.Error as error:
             raise NotSent(str(error) or type(error).__name__) from error
+        except Lost as error:
+            if f'permissions violation for publish to "{subject.lower()}"' not in self._denied:
+                raise
+            raise NotSent(f"this user may not publish to {subject}") from error
         finally:
             self._waiting.pop(token, None)
             if timer is not None:
