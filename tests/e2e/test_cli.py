@@ -40,7 +40,7 @@ WANTED = {
     "watch",
     "ls",
     *("pause", "resume", "block", "unblock", "blocks"),
-    *("queues", "sessions", "top", "repair", "doctor"),
+    *("queues", "sessions", "top", "repair", "doctor", "permissions"),
 }
 
 

@@ -204,3 +204,19 @@ async def test_many_requests_at_once_are_all_answered(
         assert {code for code, _ in said} == {0}
         assert sum(body["accepted"] for _, body in said) == 50
         await connected.close()
+
+
+@pytest.mark.parametrize("what", ["api.status", "api.submit.add", "api.submit.unknown"])
+async def test_no_answer_is_written_over_a_record(
+    what: str, app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+) -> None:
+    """Who asks says where the answer goes; a supervisor may write where he may not, and must not do it for him."""
+    async with supervisors.run(app):
+        run = await client.submit(app.actors["hold"].call(), key="victim", delay=3600)
+        before = (await client.stores.runs.read("victim")).revision
+        for subject in (f"{stranger.root}.{what}", "$SRV.PING"):
+            await stranger.client.publish(subject, b"{}", reply=app.names.record("victim"))
+        await ask(stranger, "status", Tenure_Key="victim")
+        await stranger.client.request("$SRV.PING", b"", timeout=5)
+        assert (await client.stores.runs.read("victim")).revision == before
+        assert await run.status() is not None

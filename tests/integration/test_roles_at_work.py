@@ -92,6 +92,8 @@ async def test_producers_workers_and_supervisors_do_everything_with_what_they_ma
     async with at_work(app, secured), as_role(app, secured, "producer") as client:
         assert await (await client.submit(call["add"](1), key="a")).result(10) == 2
         assert await (await client.submit(call["add"](1), key="later", delay=0.1)).result(10) == 2
+        await client.submit(call["add"](1), key="far", delay=3600)
+        assert (await client.cancel("far")).outcome == "cancelled"
         large = [await client.submit(call["narrow"]("x" * LARGE), key=f"n{number}") for number in range(3)]
         assert [len(await run.result(20)) for run in large] == [LARGE] * 3
         assert await (await client.submit(call["settled"](), key="s")).result(10) == "settled"
@@ -115,6 +117,20 @@ async def test_producers_workers_and_supervisors_do_everything_with_what_they_ma
     assert secured.violations() == before
 
 
+async def test_a_worker_hands_over_what_only_another_knows(secured: Secured) -> None:
+    app, before = make(), secured.violations()
+    other = App("docs", config=Config(session_ttl_seconds=2.0))
+    other.actor(name="unlike")(lambda: None)
+    url, options = secured.url("worker"), secured.options("worker")
+    async with at_work(app, secured), other.worker(url, **options) as worker, as_role(app, secured, "producer") as client:
+        running = asyncio.create_task(worker.run())
+        runs = [await client.submit(app.actors["add"].call(number)) for number in range(20)]
+        assert [await run.result(10) for run in runs] == [number + 1 for number in range(20)]
+        worker.stop()
+        await running
+    assert secured.violations() == before
+
+
 async def _held(client: Client) -> bool:
     return await client.held_by("w") is not None
 
@@ -134,6 +150,10 @@ async def test_guests_are_heard_and_answered_from_their_own_account(secured: Sec
             await wait_until(lambda key=key: client.status(key), description="it is there")
             assert await (await client.run(key)).result(10) == value
         await wait_until(lambda: client.status("g3"), description="it is there")
+        answer = await nc.request(f"{guest.root}.api.replace.hold", b"", timeout=5, headers={"Tenure-Key": "g3"})
+        assert json.loads(answer.data)["generation"] == 2
+        answer = await nc.request(f"{guest.root}.api.status", b"", timeout=5, headers={"Tenure-Key": "g3"})
+        assert json.loads(answer.data)["generation"] == 2
         await nc.request(f"{guest.root}.api.cancel", b"", timeout=5, headers={"Tenure-Key": "g3"})
         assert (await (await client.run("g3")).wait(10)).phase == "cancelled"
     assert secured.violations() == before

@@ -3,7 +3,8 @@
 import pytest
 
 from tenure.core.subjects import Names
-from tenure.nats.rights import ROLES, Rights, covers, meet, needs
+from tenure.nats.rights import Rights, covers, meet
+from tenure.nats.roles import ROLES, needs
 
 
 @pytest.mark.parametrize(
