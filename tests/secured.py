@@ -71,7 +71,9 @@ class Secured:
         denied: list[str] = []
 
         async def note(error: Exception) -> None:
-            found = re.search(r'permissions violation for (publish|subscription) (?:to|with reply of) "([^"]*)"', str(error))
+            found = re.search(
+                r'permissions violation for (publish|subscription) (?:to|with reply of) "([^"]*)"', str(error)
+            )
             assert found, error
             denied.append(f"{'publish' if found[1] == 'publish' else 'subscribe'} {found[2]}")
 

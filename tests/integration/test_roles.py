@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from tenure import App
 from tenure.cli.checkup import examine
 from tenure.core.subjects import Names
-from tenure import App
 from tests.secured import DOCS, OTHER, Secured, secured
 from tests.support import wait_until
 
@@ -20,12 +20,19 @@ Samples = dict[str, list[str]]
 
 def classes(names: Names) -> Samples:
     """Every class of subjects of a namespace, with samples of all that can be done there."""
-    runs, work, sessions, inbox = names.runs_stream, names.work_stream, names.sessions_stream, names.inbox_stream
-    blobs, dead, lane = names.blobs_stream, names.dead_stream, names.consumer("default", "normal")
-    of_sessions = f"publish {API}.CONSUMER.CREATE.{sessions}.c.{names.sessions_prefix}"
-    admin = [f"{API}.STREAM.{verb}.{one}" for verb in ("CREATE", "UPDATE") for one in every(names)]
+    return (
+        of_records(names)
+        | of_work(names)
+        | of_sessions(names)
+        | of_strangers(names)
+        | of_people(names)
+        | of_nobody(names)
+    )
+
+
+def of_records(names: Names) -> Samples:
+    runs, blobs = names.runs_stream, names.blobs_stream
     return {
-        "look at streams": [f"publish {API}.STREAM.INFO.{one}" for one in every(names)],
         "write records": [f"publish {names.record('k')}"],
         "read records": [f"publish {API}.STREAM.MSG.GET.{runs}"],
         "read all records": [
@@ -33,6 +40,25 @@ def classes(names: Names) -> Samples:
             f"publish {API}.CONSUMER.MSG.NEXT.{runs}.c",
         ],
         "hear of results": [f"subscribe {names.event('k')}", f"subscribe {names.notes('k')}"],
+        "large payloads": [
+            f"publish $O.{names.blobs_bucket}.C.x",
+            f"publish $O.{names.blobs_bucket}.M.x",
+            f"publish {API}.STREAM.PURGE.{blobs}",
+            f"publish {API}.STREAM.MSG.GET.{blobs}",
+            f"publish {API}.STREAM.NAMES",
+            f"publish {API}.CONSUMER.CREATE.{blobs}",
+            f"publish $JS.FC.{blobs}.x",
+        ],
+        "switches": [f"publish {names.board}"],
+        "follow switches": [f"publish {API}.CONSUMER.CREATE.{runs}.c.{names.board}"],
+        "limits": [f"publish {names.limit('l')}"],
+        "rates": [f"publish {names.rate('r')}"],
+    }  # fmt: skip
+
+
+def of_work(names: Names) -> Samples:
+    work, lane = names.work_stream, names.consumer("default", "normal")
+    return {
         "store wake-ups": [f"publish {names.work('default', 'normal', 'k', 'r')}"],
         "store timers": [f"publish {names.timer('k', 'r', 1)}"],
         "park": [f"publish {names.park('l', 'k', 'r')}"],
@@ -47,13 +73,26 @@ def classes(names: Names) -> Samples:
             f"publish $JS.ACK._.x.{work}.{lane}.1.1.1.1.0.x",
         ],
         "hand over": [f"{verb} {names.handover('default', 'a')}" for verb in ("publish", "subscribe")],
+    }
+
+
+def of_sessions(names: Names) -> Samples:
+    runs, sessions = names.runs_stream, names.sessions_stream
+    create = f"publish {API}.CONSUMER.CREATE.{sessions}.c.{names.sessions_prefix}"
+    return {
         "keep a session": [f"publish {names.session('s')}"],
         "stop bodies": [f"publish {names.stop('s', 'r', 1)}"],
         "tell progress": [f"publish {names.progress('k', 'r')}"],
         "read sessions": [f"publish {API}.STREAM.MSG.GET.{sessions}"],
-        "hear stops": [f"{of_sessions}stop.s.*.*"],
-        "follow sessions": [f"{of_sessions}session.*"],
+        "hear stops": [f"{create}stop.s.*.*"],
+        "follow sessions": [f"{create}session.*"],
         "end watches": [f"publish {API}.CONSUMER.DELETE.{one}.c" for one in (runs, sessions)],
+    }
+
+
+def of_strangers(names: Names) -> Samples:
+    inbox = names.inbox_stream
+    return {
         "use the inbox": [
             f"publish {names.root}.{what}" for what in ("submit.a", "replace.a", "cancel", "api.submit.a", "api.status")
         ],
@@ -71,28 +110,33 @@ def classes(names: Names) -> Samples:
             "publish _INBOX.guest.x",
             "publish _R_.x",
         ],
+    }
+
+
+def of_people(names: Names) -> Samples:
+    dead = names.dead_stream
+    admin = [f"{API}.STREAM.{verb}.{one}" for verb in ("CREATE", "UPDATE") for one in every(names)]
+    return {
+        "look at streams": [f"publish {API}.STREAM.INFO.{one}" for one in every(names)],
         "keep dead letters": [f"publish {names.dead('a', 'k', 'r')}"],
         "read dead letters": [f"publish {API}.STREAM.MSG.GET.{dead}"],
-        "large payloads": [
-            f"publish $O.{names.blobs_bucket}.C.x",
-            f"publish $O.{names.blobs_bucket}.M.x",
-            f"publish {API}.STREAM.PURGE.{blobs}",
-            f"publish {API}.STREAM.MSG.GET.{blobs}",
-            f"publish {API}.STREAM.NAMES",
-            f"publish {API}.CONSUMER.CREATE.{blobs}",
-            f"publish $JS.FC.{blobs}.x",
-        ],
         "tell refusals": [f"publish {names.refused('k')}"],
         "read the history": [f"publish {API}.STREAM.MSG.GET.{one}" for one in every(names)[-2:]],
-        "switches": [f"publish {names.board}"],
-        "follow switches": [f"publish {API}.CONSUMER.CREATE.{runs}.c.{names.board}"],
-        "limits": [f"publish {names.limit('l')}"],
-        "rates": [f"publish {names.rate('r')}"],
         "make streams": [f"publish {one}" for one in admin],
         "make the history anew": [f"publish {API}.STREAM.DELETE.{one}" for one in every(names)[-2:]],
+    }
+
+
+def of_nobody(names: Names) -> Samples:
+    runs, work, inbox = names.runs_stream, names.work_stream, names.inbox_stream
+    lane = names.consumer("default", "normal")
+    return {
         "nobody": [
-            *(f"publish {API}.STREAM.{verb}.{one}" for one in every(names)[:-2]
-              for verb in ("DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")),
+            *(
+                f"publish {API}.STREAM.{verb}.{one}"
+                for one in every(names)[:-2]
+                for verb in ("DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE")
+            ),
             *(f"publish {API}.{verb}.{runs}" for verb in ("STREAM.PURGE", "STREAM.MSG.DELETE", "DIRECT.GET")),
             *(f"publish {API}.STREAM.{verb}" for verb in ("LIST", "RESTORE.NEW")),
             f"publish {API}.DIRECT.GET.{runs}.{names.record('k')}",
@@ -123,7 +167,7 @@ def classes(names: Names) -> Samples:
             "subscribe $JS.EVENT.>",
             "subscribe $SYS.>",
         ],
-    }  # fmt: skip
+    }
 
 
 def every(names: Names) -> list[str]:
@@ -183,5 +227,7 @@ async def test_doctor_finds_each_role_enough_for_itself_and_says_what_it_lacks_f
     found = [one for one in await examine(App("docs"), secured.url(role), other, 30.0) if one.check == "permissions"]
     assert role in found[0].text.partition("enough for ")[2].split(", ")
     missing = f"publish {API}.STREAM.CREATE.{DOCS.runs_stream} (create the stream)"
-    assert (missing if other == "setup" else f"publish $JS.ACK.{DOCS.work_stream}.*.> (answer wake-ups)") in found[-1].text
+    assert (missing if other == "setup" else f"publish $JS.ACK.{DOCS.work_stream}.*.> (answer wake-ups)") in found[
+        -1
+    ].text
     assert found[-1].state == "wrong"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import nkeys
+import nkeys  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from tenure import App, Client, Config, ConfigError, Context, Debounce, Fail, Limit, RateLimit, RunFailed, Unavailable
@@ -25,7 +25,7 @@ from tenure.nats.roles import ROLES, inbox_of
 from tenure.overview import queue_rows, session_rows
 from tenure.supervisor.once import Repair
 from tests.secured import DEPLOY, Secured, environment, prepare, secured
-from tests.strangers import Stranger
+from tests.strangers import Stranger, phase
 from tests.support import wait_until
 
 __all__ = ["secured"]
@@ -100,7 +100,7 @@ async def test_producers_workers_and_supervisors_do_everything_with_what_they_ma
         await (await client.submit(call["parent"](), key="p")).wait(10)
         await wait_until(lambda: client.status("child"), description="it was spawned")
         held = await client.submit(call["hold"](), key="h")
-        await wait_until(lambda: held.status(), description="it is there")
+        await wait_until(held.status, description="it is there")
         replaced = await client.replace(call["hold"](), key="h")
         await client.cancel("h")
         assert (await replaced.wait(10)).phase == "cancelled"
@@ -122,7 +122,11 @@ async def test_a_worker_hands_over_what_only_another_knows(secured: Secured) -> 
     other = App("docs", config=Config(session_ttl_seconds=2.0))
     other.actor(name="unlike")(lambda: None)
     url, options = secured.url("worker"), secured.options("worker")
-    async with at_work(app, secured), other.worker(url, **options) as worker, as_role(app, secured, "producer") as client:
+    async with (
+        at_work(app, secured),
+        other.worker(url, **options) as worker,
+        as_role(app, secured, "producer") as client,
+    ):
         running = asyncio.create_task(worker.run())
         runs = [await client.submit(app.actors["add"].call(number)) for number in range(20)]
         assert [await run.result(10) for run in runs] == [number + 1 for number in range(20)]
@@ -144,12 +148,14 @@ async def test_guests_are_heard_and_answered_from_their_own_account(secured: Sec
             f"{guest.root}.api.submit.add", b'{"one": 40}', timeout=5, headers={"Tenure-Key": "g1"}
         )
         assert json.loads(answer.data)["key"] == "g1"
-        assert json.loads((await nc.request(f"{guest.root}.submit.add", b'{"one": 41}', headers={"Tenure-Key": "g2"})).data)
+        assert json.loads(
+            (await nc.request(f"{guest.root}.submit.add", b'{"one": 41}', headers={"Tenure-Key": "g2"})).data
+        )
         assert json.loads((await nc.request(f"{guest.root}.submit.hold", b"", headers={"Tenure-Key": "g3"})).data)
         for key, value in (("g1", 41), ("g2", 42)):
-            await wait_until(lambda key=key: client.status(key), description="it is there")
+            await phase(client, key)
             assert await (await client.run(key)).result(10) == value
-        await wait_until(lambda: client.status("g3"), description="it is there")
+        await phase(client, "g3")
         answer = await nc.request(f"{guest.root}.api.replace.hold", b"", timeout=5, headers={"Tenure-Key": "g3"})
         assert json.loads(answer.data)["generation"] == 2
         answer = await nc.request(f"{guest.root}.api.status", b"", timeout=5, headers={"Tenure-Key": "g3"})
@@ -227,7 +233,7 @@ def certify(folder: Path) -> None:
     command = [
         "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2",
         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost",
-        "-keyout", folder / "server-key.pem", "-out", folder / "server-cert.pem",
+        "-keyout", f"{folder}/server-key.pem", "-out", f"{folder}/server-cert.pem",
     ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
 

@@ -43,7 +43,9 @@ TARGETS = [
 @pytest.fixture
 async def admin(secured: Secured) -> AsyncIterator[NatsClient]:
     async with secured.admin() as connected:
-        found = json.loads((await ask(connected, f"$JS.API.STREAM.MSG.GET.{DOCS.runs_stream}", last_by_subj=RECORD)).data)
+        found = json.loads(
+            (await ask(connected, f"$JS.API.STREAM.MSG.GET.{DOCS.runs_stream}", last_by_subj=RECORD)).data
+        )
         if "error" in found:
             await connected.request(RECORD, b"the record")
         yield connected
@@ -168,7 +170,9 @@ async def test_a_viewers_consumer_delivers_into_no_store(secured: Secured, admin
     assert await stored(admin, inbox=True) == before
 
 
-async def test_a_record_that_a_viewer_has_delivered_as_a_cancel_is_rejected(secured: Secured, admin: NatsClient) -> None:
+async def test_a_record_that_a_viewer_has_delivered_as_a_cancel_is_rejected(
+    secured: Secured, admin: NatsClient
+) -> None:
     """A stream does listen on a subject that it has word for word, as the inbox has this one; and a record is no command."""
     app, before = App("docs"), await stored(admin)
     url, options = secured.url("supervisor"), secured.options("supervisor")
@@ -186,6 +190,9 @@ async def test_a_record_that_a_viewer_has_delivered_as_a_cancel_is_rejected(secu
 async def test_a_viewers_consumer_is_of_the_stream_that_it_may_read(secured: Secured, admin: NatsClient) -> None:
     call = f"$JS.API.CONSUMER.CREATE.{DOCS.runs_stream}.c.{DOCS.runs_prefix}*"
     async with secured.stranger("viewer") as (client, _):
-        for stream, filtered in ((DOCS.inbox_stream, f"{DOCS.runs_prefix}*"), (DOCS.runs_stream, f"{DOCS.runs_prefix}>")):
+        for stream, filtered in (
+            (DOCS.inbox_stream, f"{DOCS.runs_prefix}*"),
+            (DOCS.runs_stream, f"{DOCS.runs_prefix}>"),
+        ):
             answer = await ask(client, call, stream_name=stream, config={"name": "c", "filter_subject": filtered})
             assert "error" in json.loads(answer.data)

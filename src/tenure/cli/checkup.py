@@ -119,7 +119,9 @@ def _rights(rights: Rights | None, conn: Connection, app: App, role: str | None)
     found = [Finding("permissions", "ok" if enough else "note", f"{who}: enough for {', '.join(enough) or 'no role'}")]
     others = [name for name, words in lacking.items() if words and name != role]
     if others:
-        found.append(Finding("permissions", "note", f"not enough for {', '.join(others)}", "--role says what is missing"))
+        found.append(
+            Finding("permissions", "note", f"not enough for {', '.join(others)}", "--role says what is missing")
+        )
     if role is not None and lacking[role]:
         found.append(Finding("permissions", "wrong", f"not enough for {role}, which must {', '.join(lacking[role])}",
                              "`tenure permissions` prints what each role needs"))  # fmt: skip

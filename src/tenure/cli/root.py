@@ -24,8 +24,8 @@ from tenure.cli.doctor import doctor
 from tenure.cli.hold import block, blocks, pause, resume, unblock
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
-from tenure.cli.problems import Exit, complain, tell, usage
 from tenure.cli.permissions import permissions
+from tenure.cli.problems import Exit, complain, tell, usage
 from tenure.cli.repair import repair
 from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import replace, result, submit, trigger

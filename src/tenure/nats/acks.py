@@ -39,5 +39,5 @@ def parse_ack(reply: str) -> Ack | None:
             int(pending),
             int(stored_at),
         )
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, OverflowError):  # the last: a time that no float holds
         return None

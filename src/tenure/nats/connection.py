@@ -26,6 +26,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
+from tenure.nats.denied import Denied
 from tenure.nats.options import from_environment, wants_tls
 from tenure.nats.urls import check_url
 from tenure.nats.wire import QuickClient, make_client
@@ -38,8 +39,6 @@ _HEADER_ROOM = 2_048
 UNAVAILABLE = 503
 """Code of JetStream's error answers that pass by themselves; ``description`` says more."""
 
-_DENIED = re.compile(r'permissions violation for \w+ to "[^"]*"', re.IGNORECASE)
-_DENIED_KEPT = 256
 _DRAIN_SECONDS = 2.0
 _log = get_logger("tenure.nats")
 Callback = Callable[[], Awaitable[None] | None]
@@ -98,7 +97,7 @@ class Connection:
         self._on_disconnect: list[Callback] = []
         self._last_error = ""
         self._refusal = ""
-        self._denied: set[str] = set()
+        self._denied = Denied()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -106,16 +105,15 @@ class Connection:
     async def open(cls, url: str, config: Config, *, name: str, **options: Any) -> Connection:
         """Connect to ``url`` (several: separated by commas) and check the server.
 
-        ``options`` go to nats-py's ``connect`` (tls, user_credentials, token, ...), before those of the environment. Raises Unavailable if nobody
-        answers within ``connect_timeout_seconds``, ConfigError if the URL cannot be one, or the server is older than
-        2.12, has no JetStream or refuses the credentials.
+        ``options`` go to nats-py's ``connect`` (tls, user_credentials, ...), before those of the environment. Raises Unavailable
+        if nobody answers within ``connect_timeout_seconds``, ConfigError if the URL cannot be one, or the server is older
+        than 2.12, has no JetStream or refuses the credentials.
         """
         check_url(url)
         self = cls(config, url)
         servers = [part.strip() for part in url.split(",")]
         self._nc.must_encrypt = wants_tls(servers, options)
-        # After that: certificates in the environment say whom to trust where TLS is offered, tls:// that it must be.
-        options = from_environment() | options
+        options = from_environment() | options  # after that: its certificates say whom to trust, tls:// that it must be
         try:
             async with asyncio.timeout(config.connect_timeout_seconds):
                 await self._nc.connect(
@@ -138,8 +136,7 @@ class Connection:
         except (ValueError, TypeError) as error:
             await self._abandon()
             given = f" with {', '.join(options)}" if options else ""
-            msg = f"cannot use the NATS URL {url!r}{given}: {error}"
-            raise ConfigError(msg) from error
+            raise ConfigError(f"cannot use the NATS URL {url!r}{given}: {error}") from error
         except BaseException:  # whoever called has gone away
             await self._abandon()
             raise
@@ -160,16 +157,14 @@ class Connection:
         version = re.search(r"(\d+)\.(\d+)[^\s>]*", str(self._nc.connected_server_version))
         if version is None or (int(version[1]), int(version[2])) < MIN_SERVER:
             what = version[0] if version else "of an unknown version"
-            msg = f"the NATS server at {url} is {what}; Tenure needs 2.12 or newer"
-            raise ConfigError(msg)
+            raise ConfigError(f"the NATS server at {url} is {what}; Tenure needs 2.12 or newer")
         try:
             info = await self.api("INFO", {}, timeout=self.config.connect_timeout_seconds)
         except NotSent as error:
             msg = f"the NATS server at {url} has no JetStream: start it with `-js` or a `jetstream` block in its configuration"
             raise ConfigError(msg) from error
         except Lost as error:  # a cluster between two leaders says nothing
-            msg = f"JetStream of the server at {url} does not answer: {error}"
-            raise Unavailable(msg) from error
+            raise Unavailable(f"JetStream of the server at {url} does not answer: {error}") from error
         if isinstance(info, ApiError):
             msg = f"JetStream of the server at {url} is not usable: {info.description}"
             raise Unavailable(msg) if info.code == UNAVAILABLE else ConfigError(msg)
@@ -248,12 +243,8 @@ class Connection:
         self._last_error = str(error) or type(error).__name__
         if "authorization" in self._last_error.lower():
             self._refusal = self._last_error  # kept: a later try may meet a reset before it can read the reason
-        denied = _DENIED.search(self._last_error)
-        if denied is None:
+        if not self._denied.note(self._last_error):
             _log.debug("connection.failed", error=self._last_error)
-        elif denied[0] not in self._denied and len(self._denied) < _DENIED_KEPT:
-            self._denied.add(denied[0])
-            _log.warning("permission.missing", error=denied[0])
 
     async def _disconnected(self) -> None:
         if self._nc.is_closed:
@@ -294,11 +285,9 @@ class Connection:
         Raises NotSent (it has not happened) or Lost (unknown); InvalidCall if too large.
         """
         if len(payload) > self.max_payload:
-            msg = f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message"
-            raise InvalidCall(msg)
+            raise InvalidCall(f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message")
         if not self._connected.is_set():
-            msg = "not connected"
-            raise NotSent(msg)
+            raise NotSent("not connected")
         number = next(self._tokens)
         token = b"%d" % number
         future: asyncio.Future[Answer] = self._loop.create_future()
@@ -320,16 +309,15 @@ class Connection:
         except nats.errors.Error as error:
             raise NotSent(str(error) or type(error).__name__) from error
         except Lost as error:
-            if f'permissions violation for publish to "{subject.lower()}"' not in self._denied:
-                raise
-            raise NotSent(f"this user may not publish to {subject}") from error
+            if subject in self._denied:
+                raise NotSent(f"this user may not publish to {subject}") from error
+            raise
         finally:
             self._waiting.pop(token, None)
             if timer is not None:
                 timer.cancel()
         if answer.headers is not None and answer.headers.get("Status") == "503":
-            msg = f"nobody answers on {subject}"
-            raise NotSent(msg)
+            raise NotSent(f"nobody answers on {subject}")
         return answer
 
     async def put(
@@ -398,8 +386,7 @@ class Connection:
             self._give_up(token)
 
     def _give_up(self, token: bytes) -> None:
-        future = self._waiting.get(token)
-        if future is not None and not future.done():
+        if (future := self._waiting.get(token)) is not None and not future.done():
             future.set_exception(Lost("no answer in time"))
 
     def _fail_waiting(self, why: str) -> None:
