@@ -57,8 +57,12 @@ class Secured:
         return {"inbox_prefix": inbox_of(role).encode()}
 
     async def set_up(self, names: Names) -> None:
+        await self.set_up_at(self.url("setup", names.namespace), names, **self.options("setup"))
+
+    @staticmethod
+    async def set_up_at(url: str, names: Names, **options: Any) -> None:
         config = Config()
-        conn = await Connection.open(self.url("setup", names.namespace), config, name="setup", **self.options("setup"))
+        conn = await Connection.open(url, config, name="setup", **options)
         try:
             changes = (await ensure(conn, names, SYSTEM, config, migrate=True)).changes
         finally:

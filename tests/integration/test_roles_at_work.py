@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,13 +20,13 @@ import pytest
 from tenure import App, Client, Config, ConfigError, Context, Debounce, Fail, Limit, RateLimit, RunFailed, Unavailable
 from tenure.cli.root import run
 from tenure.core.subjects import Names
-from tenure.nats.accounts import configuration, variable
+from tenure.nats.accounts import configuration, permissions, variable
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.options import from_environment
 from tenure.nats.roles import ROLES, inbox_of
 from tenure.overview import queue_rows, session_rows
 from tenure.supervisor.once import Repair
-from tests.secured import DEPLOY, Secured, environment, prepare, secured
+from tests.secured import DEPLOY, ROOT, Secured, environment, prepare, secured
 from tests.strangers import Stranger, phase
 from tests.support import wait_until
 
@@ -272,6 +274,81 @@ async def test_with_tls_and_nkeys_everybody_is_let_in_by_what_the_environment_na
         async with app.worker() as worker:
             become("producer")
             async with app.connect() as client:
+                run = await client.submit(app.actors["add"].call(1))
+                await worker.run_until_idle()
+                assert await run.result(10) == 2
+
+
+def token(kind: str, subject: str, name: str, by: nkeys.KeyPair, **about: object) -> str:
+    """A JWT as NATS has them: what ``nsc`` makes."""
+    issuer = by.public_key.decode()
+    claims = {
+        "iss": issuer,
+        "sub": subject,
+        "name": name,
+        "iat": 1,
+        "jti": name,
+        "nats": {"type": kind, "version": 2} | about,
+    }
+    head = {"typ": "JWT", "alg": "ed25519-nkey"}
+    said = ".".join(coded(json.dumps(part).encode()) for part in (head, claims))
+    return f"{said}.{coded(by.sign(said.encode()))}"
+
+
+def coded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def pair(prefix: int) -> nkeys.KeyPair:
+    return nkeys.from_seed(nkeys.encode_seed(os.urandom(32), prefix))
+
+
+async def test_credentials_files_with_the_permissions_that_are_printed_as_json_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, account, system = (
+        pair(getattr(nkeys, f"PREFIX_BYTE_{who}")) for who in ("OPERATOR", "ACCOUNT", "ACCOUNT")
+    )
+    unlimited = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf", "mem_storage",
+                               "disk_storage", "streams", "consumer"), -1) | {"wildcards": True}  # fmt: skip
+    tokens = {}
+    for one, called, disk in ((account, "docs", -1), (system, "SYS", 0)):
+        limits = unlimited | {"disk_storage": disk, "mem_storage": disk}
+        tokens[one.public_key.decode()] = token("account", one.public_key.decode(), called, operator, limits=limits)
+    for role, may in permissions(Names("docs")).items():
+        user = pair(nkeys.PREFIX_BYTE_USER)
+        about = {
+            "pub": {"allow": may["publish"]},
+            "sub": {"allow": may["subscribe"]},
+            "subs": -1,
+            "data": -1,
+            "payload": -1,
+        }
+        of_user = token("user", user.public_key.decode(), role, account, **about)
+        (tmp_path / f"{role}.creds").write_text(
+            f"-----BEGIN NATS USER JWT-----\n{of_user}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
+        )
+    shutil.copy(ROOT / "nats.conf", tmp_path)
+    config = tmp_path / "server.conf"
+    config.write_text(
+        f'include "nats.conf"\noperator: {token("operator", operator.public_key.decode(), "o", operator)}\n'
+        f"system_account: {system.public_key.decode()}\nresolver: MEMORY\n"
+        f"resolver_preload: {{ {', '.join(f'{name}: {value}' for name, value in tokens.items())} }}\n"
+    )
+
+    def become(role: str) -> None:
+        monkeypatch.setenv("TENURE_NATS_CREDS", str(tmp_path / f"{role}.creds"))
+        monkeypatch.setenv("TENURE_NATS_INBOX", inbox_of(role))
+
+    app = make()
+    with EmbeddedServer(config=config) as server:
+        become("setup")
+        await Secured.set_up_at(server.url, Names("docs"))
+        become("worker")
+        async with app.worker(server.url) as worker:
+            become("producer")
+            async with app.connect(server.url) as client:
                 run = await client.submit(app.actors["add"].call(1))
                 await worker.run_until_idle()
                 assert await run.result(10) == 2
