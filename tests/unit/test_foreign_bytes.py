@@ -113,7 +113,7 @@ def changed(tree: Any, chance: random.Random) -> Any:
 
 
 CHANCE = st.randoms(use_true_random=False)
-few = settings(max_examples=60, deadline=None, database=None)
+few = settings(max_examples=40, deadline=None, database=None)
 
 
 @pytest.mark.parametrize("name", DECODERS)
