@@ -65,7 +65,7 @@ async def test_keys_of_any_script_and_letters_that_subjects_do_not_take_are_kept
 
 @pytest.fixture
 def guarded(tmp_path: Path, namespace: str) -> Iterator[str]:
-    """``127.0.0.1:<port>`` of a server where ``guest`` may do what ``deploy/README.md`` says, and ``tenure`` everything."""
+    """``127.0.0.1:<port>`` of a server where ``guest`` may use the inbox alone, and ``tenure`` everything."""
     config = tmp_path / "guarded.conf"
     allowed = json.dumps([f"tenure.{namespace}.submit.add", f"tenure.{namespace}.cancel"])
     config.write_text(
