@@ -265,6 +265,12 @@ async def test_a_worker_that_finds_no_server_at_its_start_is_exit_code_3(own: Cl
 # -- dev -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_worker_that_would_be_killed_before_its_drain_may_end_does_not_start(own: Cli) -> None:
+    """Half a second of drain, ten of grace and what the end takes: killed in the middle it would hand nothing back."""
+    _, said = own.fast("worker", "tasks:app", "--killed-after", "18", code=2)
+    assert re.search(rf"a drain of '{own.namespace}' may take 19 s .* would be killed after 18 s", said)
+
+
 async def test_dev_serves_works_and_reloads(own: Cli) -> None:
     """A broken edit ends the worker; the next edit brings it back with the new code, and the server kept its keys."""
     process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")

@@ -27,6 +27,7 @@ from tenure.cli import options as o
 from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app, weighted
 from tenure.cli.problems import Exit, complain, tell
+from tenure.core.errors import ConfigError
 from tenure.loops import in_own_thread, run_loop, settle_collector
 from tenure.supervisor.beside import Beside
 
@@ -66,6 +67,16 @@ def worker(
     ] = False,
     metrics_port: o.MetricsPort = None,
     metrics_host: o.MetricsHost = "127.0.0.1",
+    killed_after: Annotated[
+        float | None,
+        typer.Option(
+            "--killed-after",
+            metavar="SECONDS",
+            help="How long after SIGTERM whoever runs this kills it (terminationGracePeriodSeconds, TimeoutStopSec)."
+            " Refused if the app's drain_seconds and graces may take longer.",
+            show_default=False,
+        ),
+    ] = None,
     url: o.Url = None,
     log_level: o.Level = o.LogLevel.INFO,
     log_json: o.LogJson = False,
@@ -90,6 +101,8 @@ def worker(
     )
     app = load_app(target)
     _doubt(queues or {}, app)
+    if killed_after is not None:
+        _must_end_within(killed_after, app)
     settle_collector()
     return run_loop(_main(app, settings))
 
@@ -100,6 +113,18 @@ def _doubt(queues: Iterable[str], app: App) -> None:
     for name in queues:
         if name not in used:
             complain(f"no actor of {app.namespace!r} uses the queue {name!r}; its queues: {', '.join(used) or 'none'}")
+
+
+def _must_end_within(seconds: float, app: App) -> None:
+    """Killed before the end of its drain a worker hands nothing back: that must show when it starts, not at a deploy."""
+    from tenure.worker.drain import longest
+
+    if not longest(app) <= seconds:
+        msg = (
+            f"a drain of {app.namespace!r} may take {longest(app):g} s (drain_seconds {app.config.drain_seconds:g}, the longest"
+            f" grace of its actors, and its end), and this worker would be killed after {seconds:g} s"
+        )
+        raise ConfigError(msg)
 
 
 async def _main(app: App, settings: Settings) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tenure.app import App
 from tenure.config import Config
 from tenure.context import StopReason
 from tenure.telemetry import get_logger
@@ -21,6 +22,14 @@ from tenure.worker.waits import until
 _log = get_logger("tenure.worker")
 _KILL_SECONDS = 2.5
 """How long a killed child process may take to be gone and its run to be handed back."""
+_LAST_WORDS = 3
+"""Answers of the server that the end of a worker may wait for one after the other: the last write, its session's end."""
+
+
+def longest(app: App) -> float:
+    """Seconds from the first signal to the end of a worker of ``app``, if its bodies and its server take all the time they may."""
+    grace = max((actor.task.policy.grace for actor in app.actors.values()), default=0.0)
+    return app.config.drain_seconds + grace + _KILL_SECONDS + _LAST_WORDS * app.config.request_timeout_seconds
 
 
 class Drain:
