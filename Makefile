@@ -20,7 +20,7 @@ MUTANTS_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus demo test soak lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus charts demo test soak lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -34,6 +34,13 @@ prometheus: $(VENV)/prometheus/usr/bin/promtool
 
 $(VENV)/prometheus/usr/bin/promtool:
 	scripts/get_prometheus.sh $(VENV)/prometheus
+
+# What tests of image, compose file and chart need; likewise.
+charts: $(VENV)/charts/helm
+
+$(VENV)/charts/helm: $(STAMP) scripts/get_chart_tools.py
+	$(BIN)/python scripts/get_chart_tools.py $(VENV)/charts
+	touch $@
 
 demo: $(STAMP)
 	$(BIN)/tenure demo $(DEMO_ARGS)

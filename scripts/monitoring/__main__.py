@@ -13,8 +13,29 @@ from scripts.monitoring.rules import ALERTS, RECORDINGS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD, RULES, RUNBOOK = "grafana-dashboard.json", "prometheus-rules.yml", "RUNBOOK.md"
+RULES_OF_CHART = f"helm/tenure/files/{RULES}"
+"""A chart cannot read what lies outside of it."""
 MADE = "Made by `python -m scripts.monitoring --write`: change it there."
 _HEIGHT = 8
+_WITHOUT_ALERT = {
+    "A deploy": (
+        "Run `tenure setup` with the new code first (the chart's Job does), then replace supervisors and workers, a part at a time:"
+        " both releases work side by side, and what only the new one knows is handed to it. Each old worker drains and ends with 0."
+        " A new one that ends with 2 at once says why in its last line (a drain that may take longer than it is given, another"
+        " setting): the old ones go on meanwhile. Then look at the dashboard for takeovers: a deploy makes none."
+    ),
+    "More or fewer workers": (
+        "Any time, any number: those that go drain, those that come take their share at once. More help where runs wait and all"
+        " slots are taken (*Bodies*), not where a limit, a rate or a pause holds runs back (*Head checks*)."
+    ),
+    "A machine is lost": (
+        "Nothing is to be done for its runs: a supervisor elsewhere closes its sessions after their ttl (5 s; 12 s where streams"
+        " have replicas), and other workers start them again. If it was the only one with a supervisor, start one now. Of three"
+        " NATS servers one may be missing, which costs an election; while two are, nothing is accepted and nothing is lost. One"
+        " that comes back with an empty disk is filled by the others: wait for that before the next one goes."
+    ),
+}
+"""What people do, or what happens to them, without an alert."""
 
 
 def _target(number: int, expr: str, legend: str) -> dict[str, Any]:
@@ -125,12 +146,14 @@ def page() -> str:
             f"**Meaning.** {alert.meaning}",
             f"**First action.** {alert.action}",
         ]
+    for title, text in _WITHOUT_ALERT.items():
+        parts += [f"## {title}", text]
     return "\n\n".join(parts) + "\n"
 
 
 def made(runbook: str = RUNBOOK) -> dict[str, str]:
     """Every file by its name in ``deploy``."""
-    return {DASHBOARD: dashboard(), RULES: rules(runbook), RUNBOOK: page()}
+    return {DASHBOARD: dashboard(), RULES: rules(runbook), RULES_OF_CHART: rules(runbook), RUNBOOK: page()}
 
 
 def main(arguments: list[str]) -> int:

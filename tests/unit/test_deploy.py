@@ -1,20 +1,23 @@
-"""What the files in `deploy` promise must fit the defaults."""
+"""What the units in `deploy` promise must fit the defaults."""
 
 from __future__ import annotations
 
-import inspect
 import re
-from pathlib import Path
 
-from tenure import App, Config
+from tenure import App
+from tenure.worker.drain import longest
+from tests.charts import DEPLOY
 
-UNIT = Path(__file__).resolve().parents[2] / "deploy" / "tenure-worker@.service"
 
-
-def test_systemd_waits_longer_than_a_drain_may_take() -> None:
+def test_systemd_waits_longer_than_a_drain_may_take_and_the_worker_knows_how_long() -> None:
     """Killed before the end of its drain, a worker could not hand its runs back."""
-    config = Config()
-    stop = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+    app = App("docs")
+
+    @app.actor
+    async def work() -> None: ...
+
+    unit = (DEPLOY / "tenure-worker@.service").read_text(encoding="utf-8")
+    stop, told = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE), re.search(r"--killed-after (\d+)", unit)
     assert stop is not None
-    grace = inspect.signature(App.actor).parameters["grace"].default
-    assert int(stop[1]) >= config.drain_seconds + grace + config.stop_seconds + 3 * config.request_timeout_seconds
+    assert told is not None
+    assert int(stop[1]) == int(told[1]) >= longest(app)
