@@ -65,13 +65,18 @@ def main(arguments: list[str]) -> int:
     if "--write" not in arguments:
         sys.stdout.write(section() + "\n")
         return 0
-    page = PAGE.read_text(encoding="utf-8")
-    parts = re.split(f"{re.escape(BEGIN)}.*?{re.escape(END)}", page, flags=re.DOTALL)
+    return 0 if put(PAGE, BEGIN, section(), END) else 1
+
+
+def put(where: Path, begin: str, section: str, end: str) -> bool:
+    """Put a section between its markers (which it holds) in a page; False if the page lacks them."""
+    page = where.read_text(encoding="utf-8")
+    parts = re.split(f"{re.escape(begin)}.*?{re.escape(end)}", page, flags=re.DOTALL)
     if len(parts) != 2:  # noqa: PLR2004  (what is before the section, and what is after it)
-        sys.stderr.write(f"{PAGE.name} needs the markers {BEGIN} and {END}, once each\n")
-        return 1
-    PAGE.write_text(section().join(parts), encoding="utf-8")
-    return 0
+        sys.stderr.write(f"{where.name} needs the markers {begin} and {end}, once each\n")
+        return False
+    where.write_text(section.join(parts), encoding="utf-8")
+    return True
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ Enum, list, dict, set, tuple, dataclasses, TypedDict, msgspec Structs).
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, get_args, get_origin
 
 import msgspec
@@ -36,7 +37,7 @@ class Call(Generic[Res_co]):
     """A checked and encoded call of an actor, ready to be submitted. Made by ``actor.call(...)``."""
 
     task: Task
-    args: bytes
+    args: bytes = field(repr=False)
     result_type: Any
     namespace: str
     """Of the actor's app; the call can be made only there."""
@@ -152,7 +153,7 @@ class _Codec:
             self._decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
             field = _field_of(str(error), self._names)
-            msg = f"actor {self._actor}: argument {field!r}: {error}"
+            msg = f"actor {self._actor}: argument {field!r}: {_without_value(error)}"
             raise InvalidCall(msg, field=field) from error
         return data
 
@@ -201,7 +202,7 @@ class _Codec:
             filled = self._decoder.decode(data)
         except msgspec.DecodeError as error:
             field = _field_of(str(error), self._names)
-            msg = f"actor {self._actor}: the stored arguments do not fit its signature: {error}"
+            msg = f"actor {self._actor}: the stored arguments do not fit its signature: {_without_value(error)}"
             raise InvalidCall(msg, field=field) from error
         return {name: getattr(filled, name) for name in self._names}
 
@@ -291,6 +292,11 @@ def _field_of(text: str, names: list[str]) -> str | None:
     return next(
         (name for name in names if path == name + "`" or path.startswith((name + ".", name + "["))), None
     ) or next((name for name in names if f"`{name}`" in text), None)
+
+
+def _without_value(error: Exception) -> str:
+    """What msgspec says of an argument, without the argument: such words end up in logs."""
+    return re.sub(r"^(Invalid (?:enum )?value) (?:'.*'|\".*\"|-?\d+)", r"\1", str(error), flags=re.DOTALL)
 
 
 def _bad_config(text: str) -> None:

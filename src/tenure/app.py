@@ -223,7 +223,9 @@ class App:
 
 def _checked(url: object) -> str:
     if url is not None and not isinstance(url, str):
-        msg = f"url must be a str such as {DEFAULT_URL!r}, several servers separated by commas, got {url!r}"
+        msg = (
+            f"url must be a str such as {DEFAULT_URL!r}, several servers separated by commas, got {type(url).__name__}"
+        )
         raise ConfigError(msg)
     return url or default_url()
 

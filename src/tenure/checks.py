@@ -29,7 +29,7 @@ def check_items(items: Iterable[T]) -> list[T]:
     try:
         return list(items)
     except TypeError as error:
-        raise _refusal("items", f"must be a list of (call, key), got {items!r}") from error
+        raise _refusal("items", f"must be a list of (call, key), got {type(items).__name__}") from error
 
 
 def check_reason(reason: object) -> str:

@@ -176,9 +176,8 @@ class Client(Holding, Bulk):
                 except TenureError as error:
                     out[index] = error
                 except (TypeError, ValueError) as error:
-                    out[index] = InvalidCall(
-                        f"item {index}: give (call, key), got {work[index]!r}: {error}", field=None
-                    )
+                    what = f"item {index}: give (call, key), got {type(work[index]).__name__}: {error}"
+                    out[index] = InvalidCall(what, field=None)
 
         await asyncio.gather(*(lane() for _ in range(min(_MANY, len(work)))))
         return out

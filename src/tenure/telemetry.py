@@ -69,10 +69,10 @@ def _from_record(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def configure(level: str = "info", *, as_json: bool = False) -> None:
-    """Send Tenure's log events to standard error, one line each: JSON, or for people."""
+    """Send Tenure's log events to standard error, one line each: for people at a terminal, else JSON, or wherever it is asked for."""
     handler = logging.StreamHandler(sys.stderr)
     renderer: Any = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() and not as_json else structlog.processors.JSONRenderer()
     )
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

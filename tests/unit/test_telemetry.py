@@ -40,3 +40,22 @@ def test_a_field_may_be_named_like_an_attribute_of_a_log_record(
     assert (line["event"], line["level"], line["name"], line["args"]) == ("greeted.twice", "error", "Ada", [1])
     assert (line["message"], line["module"]) == ("hello", "m")
     assert "ZeroDivisionError" in line["exception"]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_it_is_json_unless_a_person_reads_it_at_a_terminal(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    for terminal in (True, False):
+        out = io.StringIO()
+        monkeypatch.setattr(out, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr("sys.stderr", out)
+        configure(as_json=as_json)
+        get_logger("tenure.test").info("run.made", key="k")
+        line = out.getvalue()
+        if as_json or not terminal:
+            said = json.loads(line)
+            assert (said["event"], said["key"], said["level"]) == ("run.made", "k", "info")
+        else:
+            assert "run.made" in line
+            assert not line.startswith("{")

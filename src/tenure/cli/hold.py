@@ -252,10 +252,10 @@ def _values(app: App, actor: str | None, pairs: list[str] | None) -> dict[str, A
         return None
     known = app.actors.get(actor or "")
     values: dict[str, Any] = {}
-    for pair in pairs:
+    for number, pair in enumerate(pairs, 1):
         name, equals, word = pair.partition("=")
         if not equals or not name:
-            raise InvalidCall(f"--arg {pair!r} is not name=value", field=None)
+            raise InvalidCall(f"--arg number {number} is not name=value", field=None)
         if name in values:
             raise InvalidCall(f"argument {name!r} is given twice", field=name)
         values[name] = _meanings(known, name, word)

@@ -69,7 +69,10 @@ class LogLevel(StrEnum):
 
 
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Least severity that is logged.")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.", show_default=False)]
+LogJson = Annotated[
+    bool,
+    typer.Option("--log-json", help="Say what it says in JSON, and log so even to a terminal.", show_default=False),
+]
 Queues = Annotated[
     list[str] | None,
     typer.Option(
@@ -110,12 +113,14 @@ async def looking(app: App, url: str | None) -> AsyncIterator[Client]:
     """A client for commands that only look at, or end, what exists: a mistyped namespace must not create streams."""
     from tenure.nats.connection import Connection
     from tenure.nats.topology import exists
+    from tenure.nats.urls import without_secrets
 
     url = url or default_url()
     connection = await Connection.open(url, app.config, name=f"tenure-cli-{app.namespace}")
     try:
         if not await exists(connection, app.names):
-            raise NotFound(f"there is no namespace {app.namespace!r} on {url}: nothing was ever submitted to it")
+            where = without_secrets(url)
+            raise NotFound(f"there is no namespace {app.namespace!r} on {where}: nothing was ever submitted to it")
     finally:
         await connection.close()
     async with app.connect(url) as client:

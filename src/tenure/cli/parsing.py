@@ -81,10 +81,10 @@ def make_call(app: App, actor_name: str, pairs: list[str], args_json: str | None
         raise ConfigError(f"app {app.namespace!r} has no actor {actor_name!r}; it has: {known}")
     values = _object(args_json)
     words: dict[str, str] = {}
-    for pair in pairs:
+    for number, pair in enumerate(pairs, 1):
         name, equals, word = pair.partition("=")
         if not equals or not name:
-            raise InvalidCall(f"--arg {pair!r} is not name=value", field=None)
+            raise InvalidCall(f"--arg number {number} is not name=value", field=None)
         if name in values:
             raise InvalidCall(f"argument {name!r} is given twice", field=name)
         words[name] = word

@@ -28,7 +28,7 @@ from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
 from tenure.nats.denied import Denied
 from tenure.nats.options import from_environment, wants_tls
-from tenure.nats.urls import check_url
+from tenure.nats.urls import check_url, scrubbed, without_secrets
 from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
 
@@ -82,7 +82,7 @@ class Connection:
     """A connection that reconnects for ever. Open it with ``Connection.open``; close it with ``close``."""
 
     def __init__(self, config: Config, url: str = "") -> None:
-        self.config = config
+        self.config, self._url = config, url
         self.epoch = 0
         self._nc = make_client(url)
         self._quick = self._nc if isinstance(self._nc, QuickClient) else None
@@ -132,11 +132,12 @@ class Connection:
                 )
         except (TimeoutError, OSError, nats.errors.Error) as error:
             await self._abandon()
-            raise self._explain(url, error) from error
+            raise self._explain(without_secrets(url), scrubbed(str(error), url)) from None
         except (ValueError, TypeError) as error:
             await self._abandon()
             given = f" with {', '.join(options)}" if options else ""
-            raise ConfigError(f"cannot use the NATS URL {url!r}{given}: {error}") from error
+            msg = f"cannot use the NATS URL {without_secrets(url)!r}{given}: {scrubbed(str(error), url)}"
+            raise ConfigError(msg) from None  # its cause may quote the URL
         except BaseException:  # whoever called has gone away
             await self._abandon()
             raise
@@ -147,7 +148,7 @@ class Connection:
             answers = await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
             if self._quick is not None:
                 self._quick.take_answers(answers, self._inbox + ".", self._resolve)
-            await self._check_server(url)
+            await self._check_server(without_secrets(url))
         except BaseException:
             await self.close()
             raise
@@ -192,10 +193,10 @@ class Connection:
         except Exception as error:  # noqa: BLE001  (a half-open client of nats-py may fail in any way; it is being dropped)
             _log.debug("connection.abandoned", error=repr(error))
 
-    def _explain(self, url: str, error: Exception) -> TenureError:
-        if self._refusal or "authorization" in str(error).lower():
+    def _explain(self, url: str, error: str) -> TenureError:
+        if self._refusal or "authorization" in error.lower():
             return ConfigError(f"the NATS server at {url} refuses these credentials: {self._refusal or error}")
-        detail = self._last_error or str(error) or "no answer in time"
+        detail = self._last_error or error or "no answer in time"
         return Unavailable(
             f"cannot reach a NATS server at {url}: {detail}; is it running? (`tenure server` starts one)"
         )
@@ -240,7 +241,7 @@ class Connection:
         return lambda: self._on_disconnect.remove(callback)
 
     async def _note_error(self, error: Exception) -> None:
-        self._last_error = str(error) or type(error).__name__
+        self._last_error = scrubbed(str(error), self._url) or type(error).__name__
         if "authorization" in self._last_error.lower():
             self._refusal = self._last_error  # kept: a later try may meet a reset before it can read the reason
         if not self._denied.note(self._last_error):

@@ -209,8 +209,7 @@ class InboxLane(Pull):
         on_message: Callable[[Message], Awaitable[None]],
         on_crash: OnCrash,
     ) -> None:
-        told = {"queue": "inbox"}
-        super().__init__(conn, clock=clock, stream=names.inbox_stream, consumer=CONSUMER, told=told, on_crash=on_crash)
+        super().__init__(conn, clock=clock, stream=names.inbox_stream, consumer=CONSUMER, on_crash=on_crash)
         self._inbox_of = inbox
         self._on_message = on_message
 

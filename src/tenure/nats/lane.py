@@ -32,19 +32,17 @@ _IDLE, _NOT_FOUND, _TIMEOUT, _CONFLICT, _NO_RESPONDERS = "100", "404", "408", "4
 class Pull(ABC):
     """Pulls from one consumer of a stream.
 
-    ``told``: what the log says of it. ``on_crash`` is told, in its ``except`` block, what went wrong unexpectedly: nats-py
-    would keep that to itself. The lane then starts afresh.
+    ``on_crash`` is told, in its ``except`` block, what went wrong unexpectedly: nats-py would keep that to itself. The lane
+    then starts afresh.
     """
 
-    def __init__(
-        self, conn: Connection, *, clock: Clock, stream: str, consumer: str, told: dict[str, str], on_crash: OnCrash
-    ) -> None:
+    def __init__(self, conn: Connection, *, clock: Clock, stream: str, consumer: str, on_crash: OnCrash) -> None:
         self.outstanding = 0
         self.wanted = 0
         self._conn = conn
         self._clock = clock
         self._on_crash = on_crash
-        self._told = told
+        self._consumer = consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = conn.new_inbox()
         self._subscription: Subscription | None = None
@@ -125,7 +123,7 @@ class Pull(ABC):
         if not self.outstanding or not self._conn.is_connected:
             self._heard_at = self._clock.steady()
         elif self._clock.steady() - self._heard_at > self._patience:
-            _log.warning("lane.silent", **self._told)
+            _log.warning("lane.silent", consumer=self._consumer)
             await self._restart()
 
     def _forget(self) -> None:
@@ -141,7 +139,7 @@ class Pull(ABC):
             await self._ensure_consumer()
         except Unavailable as error:
             if not self._down:  # once: it is tried again every second
-                _log.warning("lane.broken", **self._told, error=str(error))
+                _log.warning("lane.broken", consumer=self._consumer, error=str(error))
             self._broken = self._down = True
             return
         self._broken = self._down = False
@@ -173,7 +171,7 @@ class Pull(ABC):
         if status in {_TIMEOUT, _CONFLICT, _NOT_FOUND}:
             self.outstanding -= min(self.outstanding, int(headers.get("Nats-Pending-Messages", "0")))
             if status == _CONFLICT:
-                _log.info("lane.refused", **self._told, reason=headers.get("Description", ""))
+                _log.info("lane.refused", consumer=self._consumer, reason=headers.get("Description", ""))
                 if "Nats-Pending-Messages" not in headers:
                     self._broken = True  # consumer deleted, leadership change: `tend` starts afresh
                     return
@@ -202,7 +200,6 @@ class Lane(Pull):
             clock=clock,
             stream=names.work_stream,
             consumer=names.consumer(queue, priority),
-            told={"queue": queue, "priority": priority},
             on_crash=on_crash,
         )
         self.queue = queue

@@ -55,7 +55,7 @@ class Limits:
         try:
             return FoundEntry(decode_entry(data), int(message["seq"]))
         except UNREADABLE as error:
-            msg = f"limit {name} has an entry that is none of Tenure ({error}): {data[:80]!r}"
+            msg = f"limit {name} has an entry that is none of Tenure ({error}), {len(data)} bytes"
             raise UnreadableRecord(msg) from error
 
     async def write(self, name: str, entry: Entry | None, revision: int, patience: Patience) -> tuple[int, bool]:

@@ -52,7 +52,7 @@ class Rates:
         try:
             return FoundRate(decode_entry(data), int(message["seq"]))
         except UNREADABLE as error:
-            msg = f"rate {name} has an entry that is none of Tenure ({error}): {data[:80]!r}"
+            msg = f"rate {name} has an entry that is none of Tenure ({error}), {len(data)} bytes"
             raise UnreadableRecord(msg) from error
 
     async def write(

@@ -360,7 +360,7 @@ def _record(data: bytes) -> Record:
     try:
         return decode(data)
     except UNREADABLE as error:
-        msg = f"the bucket holds what is no record of Tenure ({error}): {data[:80]!r}"
+        msg = f"the bucket holds what is no record of Tenure ({error}), {len(data)} bytes"
         raise UnreadableRecord(msg) from error
 
 

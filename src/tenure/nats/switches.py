@@ -116,7 +116,7 @@ def _board(data: bytes) -> Board:
     try:
         board = decode_board(data)
     except UNREADABLE as error:
-        msg = f"what is paused and blocked cannot be read ({error}): {data[:80]!r}"
+        msg = f"what is paused and blocked cannot be read ({error}), {len(data)} bytes"
         raise UnreadableRecord(msg) from error
     if board.schema > SCHEMA:
         msg = f"what is paused and blocked was written by a newer Tenure (form {board.schema}, known: {SCHEMA}): upgrade this process"

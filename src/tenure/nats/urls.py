@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from tenure.core.errors import ConfigError
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
+_NEXT = re.compile(r",(?=\s*\w+://)")
+_SECRET = re.compile(r"(\s*(?:\w+://)?)(.*@)", re.DOTALL)
 
 
 def check_url(url: str) -> None:
@@ -27,12 +29,12 @@ def _check_one(part: str, url: str) -> str:
     try:
         address = urlsplit(part if "://" in part else f"nats://{part}")
         host = address.hostname
-    except ValueError as error:  # an open bracket
-        raise _bad(url, str(error)) from error
+    except ValueError:  # an open bracket, say; its own words quote what may be a password, here and below
+        raise _bad(url, "its host cannot be read") from None
     try:
         port = address.port
-    except ValueError as error:
-        raise _bad(url, "its port is no number up to 65535") from error
+    except ValueError:
+        raise _bad(url, "its port is no number up to 65535") from None
     if address.scheme not in _SCHEMES:
         raise _bad(url, f"the scheme {address.scheme!r} is none of {', '.join(_SCHEMES)}")
     if not host or re.search(r"\s", host):
@@ -43,12 +45,27 @@ def _check_one(part: str, url: str) -> str:
 
 
 def _bad(url: str, why: str) -> ConfigError:
-    return ConfigError(f"{url!r} cannot be the URL of a NATS server: {why}; write it like nats://127.0.0.1:4222")
+    return ConfigError(
+        f"{without_secrets(url)!r} cannot be the URL of a NATS server: {why}; write it like nats://127.0.0.1:4222"
+    )
 
 
 def without_secrets(url: str) -> str:
-    """The address for people: what stands before an ``@`` is nobody's to see."""
-    return re.sub(r"(^|//|,\s*)[^/,@]*@", r"\1", url)
+    """The address for people: what stands before an ``@`` is nobody's to see.
+
+    Of each server up to its last one, for a password may hold an ``@``, a comma or a slash that nobody has escaped.
+    """
+    return ",".join(_SECRET.sub(r"\1", part) for part in _NEXT.split(url))
+
+
+def scrubbed(text: str, url: str) -> str:
+    """Words of a library about a connection to ``url``, without what must not be seen of it."""
+    for part in _NEXT.split(url):
+        found = _SECRET.match(part)
+        secret = found[2].rpartition("@")[0] if found is not None else ""
+        for word in filter(None, (secret, secret.partition(":")[2])):
+            text = text.replace(word, "***")
+    return text
 
 
 def in_this_loop(url: str) -> bool:

@@ -330,7 +330,7 @@ class Work:
             answer = await self._conn.api(call, body | {"action": "create"})
             if isinstance(answer, ApiError) and answer.err_code == _DIFFERS:
                 wait = self._conn.config.ack_wait_seconds
-                _log.warning("consumer.changed", queue=queue, priority=priority, ack_wait_seconds=wait)
+                _log.warning("consumer.changed", consumer=self._names.consumer(queue, priority), ack_wait_seconds=wait)
                 answer = await self._conn.api(call, body)
         except (NotSent, Lost) as error:
             msg = f"cannot create the consumer of queue {queue!r}: {error}"

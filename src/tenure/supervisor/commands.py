@@ -247,7 +247,7 @@ class Commands:
         await stores.inbox.ack(message)
         await tell_rejected(stores.history, headers, refusal.reason, refusal.text)
         self._metrics.rejections[refusal.reason] += 1
-        _log.warning("command.rejected", subject=message.subject, reason=refusal.reason, text=refusal.text)
+        _log.warning("command.rejected", subject=message.subject, reason=refusal.reason)
         return "rejected"
 
     async def _put_off(self, message: Message) -> None:
