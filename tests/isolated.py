@@ -192,7 +192,12 @@ def punctual() -> str:
 
 
 def import_as_told() -> None:
-    """In a child: be as slow, as stuck or as broken as the environment says."""
+    """In a child: be as slow, as stuck or as broken as the environment says; or trace."""
+    if os.environ.get("TENURE_TEST_TRACES"):
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+
+        trace.set_tracer_provider(TracerProvider())
     time.sleep(float(os.environ.get("TENURE_TEST_SLOW_IMPORT", "0")))  # body: what an import of heavy libraries takes
     if os.environ.get("TENURE_TEST_BROKEN_IMPORT"):
         raise ImportError("a library is missing here")
@@ -211,3 +216,21 @@ def import_as_told() -> None:
 
 if os.environ.get("TENURE_TEST_WORKER", str(os.getpid())) != str(os.getpid()):
     import_as_told()
+
+
+def _inner() -> list[str]:
+    """Where a span that a body opens would belong."""
+    from opentelemetry import trace
+
+    within = trace.get_current_span().get_span_context()
+    return [f"{within.trace_id:032x}", f"{within.span_id:016x}"]
+
+
+@app.actor(retry=None)
+def within_thread() -> list[str]:
+    return _inner()
+
+
+@app.actor(isolation="process", retry=None)
+def within_process() -> list[str]:
+    return _inner()

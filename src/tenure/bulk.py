@@ -1,4 +1,4 @@
-"""``client.cancel_many``: every live run that fits, each by a cancel of its own. Nothing is all-or-nothing."""
+"""``client.submit_many`` and ``cancel_many``: each run by a submit or a cancel of its own. Nothing is all-or-nothing."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import fnmatch
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.checks import check_choice, check_reason
+from tenure.actors import Call
+from tenure.checks import check_choice, check_items, check_reason
+from tenure.core.commands import IfDiffers, IfLive
 from tenure.core.errors import InvalidCall, TenureError
 from tenure.core.records import TERMINAL, Phase, State, read_state
 from tenure.core.subjects import check_name
 from tenure.core.switches import pattern_fault
 from tenure.nats.scan import Header
+from tenure.run import Run
 from tenure.status import Cancelled
 from tenure.stores import Stores
 
 LivePhase = Literal["scheduled", "queued", "running", "stopping"]
+Res = TypeVar("Res")
 OnProgress = Callable[[int, int], None]
 _AT_ONCE = 128
 _MOST_SHOWN = 100
@@ -102,8 +107,57 @@ class Bulk(ABC):
         """The stores behind this client."""
 
     @abstractmethod
+    async def submit(
+        self,
+        call: Call[Res],
+        *,
+        key: str | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        if_live: IfLive = "keep",
+        if_differs: IfDiffers = "keep",
+    ) -> Run[Res]:
+        """Start one run."""
+
+    @abstractmethod
     async def cancel(self, key: str, *, run_id: str | None = None, reason: str = "") -> Cancelled:
         """Cancel one run."""
+
+    async def submit_many(
+        self,
+        items: Iterable[tuple[Call[Res], str | None]],
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        if_live: IfLive = "keep",
+        if_differs: IfDiffers = "keep",
+    ) -> list[Run[Res] | TenureError]:
+        """Submit many ``(call, key)``; one outcome per item, in order.
+
+        Its Run, or the error that ``submit`` would have raised.
+
+        Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the
+        second meets the first.
+        """
+        work: Sequence[tuple[Call[Res], str | None]] = check_items(items)
+        out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
+        todo = iter(range(len(work)))
+
+        async def lane() -> None:
+            for index in todo:
+                try:
+                    call, key = work[index]
+                    out[index] = await self.submit(
+                        call, key=key, delay=delay, at=at, if_live=if_live, if_differs=if_differs
+                    )
+                except TenureError as error:
+                    out[index] = error
+                except (TypeError, ValueError) as error:
+                    what = f"item {index}: give (call, key), got {type(work[index]).__name__}: {error}"
+                    out[index] = InvalidCall(what, field=None)
+
+        await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(work)))))
+        return out
 
     async def cancel_many(
         self,

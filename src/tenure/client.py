@@ -6,7 +6,7 @@ Every change is a command decided by the core and stored by one CAS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tenure.actors import Call, check_call
 from tenure.afterwards import Afterwards, is_told
 from tenure.bulk import Bulk
-from tenure.checks import check_choice, check_items, check_reason, check_run_id, refusal
+from tenure.checks import check_choice, check_reason, check_run_id, refusal
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
@@ -35,13 +35,13 @@ from tenure.status import Cancelled, Status, cancelled_of, status_of
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.times import due_time
+from tenure.tracing import Tracing, find_tracing
 
 if TYPE_CHECKING:
     from tenure.app import App
 
 _log = get_logger("tenure.client")
 Res = TypeVar("Res")
-_MANY = 128
 _ACCEPTED = {True: "accepted", False: "kept"}
 
 
@@ -62,12 +62,13 @@ class Client(Holding, Bulk):
         self.metrics = ClientMetrics()
         """What it counts; ``client.metrics.registry`` is for prometheus-client, as ``start_http_server(port, registry=...)``."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tracing: Tracing | None = None
 
     @classmethod
     def over(cls, app: App, stores: Stores) -> Client:
         """A client on stores that somebody else opens and closes, in the loop that runs now."""
         client = cls(app, "", {})
-        client._stores, client._loop = stores, asyncio.get_running_loop()
+        client._stores, client._loop, client._tracing = stores, asyncio.get_running_loop(), find_tracing()
         return client
 
     async def __aenter__(self) -> Self:
@@ -76,7 +77,7 @@ class Client(Holding, Bulk):
         Raises Unavailable if no server answers, ConfigError if it or what is stored there cannot be used.
         """
         if self._stores is None:
-            self._loop = asyncio.get_running_loop()
+            self._loop, self._tracing = asyncio.get_running_loop(), find_tracing()
             name = f"tenure-client-{self.app.namespace}"
             self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
             self._stores.runs.conflicts = self.metrics.conflict
@@ -146,42 +147,6 @@ class Client(Holding, Bulk):
         )
         return await self._start(command, call.result_type)
 
-    async def submit_many(
-        self,
-        items: Iterable[tuple[Call[Res], str | None]],
-        *,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
-        if_live: c.IfLive = "keep",
-        if_differs: c.IfDiffers = "keep",
-    ) -> list[Run[Res] | TenureError]:
-        """Submit many ``(call, key)``; one outcome per item, in order.
-
-        Its Run, or the error that ``submit`` would have raised.
-
-        Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the
-        second meets the first.
-        """
-        work: Sequence[tuple[Call[Res], str | None]] = check_items(items)
-        out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
-        todo = iter(range(len(work)))
-
-        async def lane() -> None:
-            for index in todo:
-                try:
-                    call, key = work[index]
-                    out[index] = await self.submit(
-                        call, key=key, delay=delay, at=at, if_live=if_live, if_differs=if_differs
-                    )
-                except TenureError as error:
-                    out[index] = error
-                except (TypeError, ValueError) as error:
-                    what = f"item {index}: give (call, key), got {type(work[index]).__name__}: {error}"
-                    out[index] = InvalidCall(what, field=None)
-
-        await asyncio.gather(*(lane() for _ in range(min(_MANY, len(work)))))
-        return out
-
     async def replace(
         self,
         call: Call[Res],
@@ -210,8 +175,13 @@ class Client(Holding, Bulk):
     async def _start(
         self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None = None
     ) -> Run[Any]:
-        call, work = type(command).__name__.lower(), self._store(command, result_type, check)
-        return await self.metrics.tell(call, work, lambda run: _ACCEPTED[run.accepted], self.stores.clock)
+        call = type(command).__name__.lower()
+
+        async def start(command: c.Submit | c.Replace) -> Run[Any]:
+            work = self._store(command, result_type, check)
+            return await self.metrics.tell(call, work, lambda run: _ACCEPTED[run.accepted], self.stores.clock)
+
+        return await (start(command) if self._tracing is None else self._tracing.start(command, start))
 
     async def _store(
         self, command: c.Submit | c.Replace, result_type: Any, check: Callable[[], Awaitable[bool]] | None
@@ -331,7 +301,8 @@ class Client(Holding, Bulk):
         """
         key, run_id, reason = check_key(key), check_run_id(run_id), check_reason(reason)
         work = self._cancel(key, run_id, reason)
-        return await self.metrics.tell("cancel", work, lambda out: out.outcome, self.stores.clock)
+        done = self.metrics.tell("cancel", work, lambda out: out.outcome, self.stores.clock)
+        return await (done if self._tracing is None else self._tracing.cancel(key, done))
 
     async def _cancel(self, key: str, run_id: str | None, reason: str) -> Cancelled:
         stores = self.stores

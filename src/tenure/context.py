@@ -65,7 +65,8 @@ class Context:
     """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop.
 
     ``fence`` rises with every claim of the key: give it to the outside world so that it can refuse older writers.
-    ``deadline`` is when the attempt times out (aware, UTC), or None.
+    ``deadline`` is when the attempt times out (aware, UTC), or None. ``trace``: the W3C traceparent to give to others, empty
+    where nobody traces.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class Context:
         "session",
         "spawned",
         "stop_reason",
+        "trace",
     )
 
     def __init__(
@@ -108,6 +110,7 @@ class Context:
         self.fence = fence
         self.session = session
         self.deadline_at = record.deadline
+        self.trace = record.task.trace
         self.stop_reason: StopReason | None = None
         self.spawned: list[Spawned] = []
         self.rescheduled: Rescheduled | None = None

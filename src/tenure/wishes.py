@@ -46,6 +46,8 @@ Reason = Literal[
 REASONS: tuple[Reason, ...] = Reason.__args__  # type: ignore[attr-defined]  # a Literal has them
 
 MSG_ID = "Nats-Msg-Id"
+_TRACE = "traceparent"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _OURS = "tenure-"
 _KNOWN: dict[str, frozenset[str]] = {
     "submit": frozenset({"tenure-key", "tenure-delay", "tenure-at", "tenure-if-live"}),
@@ -169,7 +171,8 @@ def _task(sent: Sent, ours: dict[str, str], actor: Actor[..., ..., Any, Any], li
         overlap: Any = ours.get("tenure-overlap", "stop")
         check_choice("Tenure-Overlap", overlap, ("stop", "wait", "parallel"))
         call = call.with_overlap(overlap)
-    return call.task, call.args
+    trace = next((value for name, value in sent.headers.items() if name.lower() == _TRACE), "")
+    return replace(call.task, trace=trace if _TRACEPARENT.match(trace) else ""), call.args
 
 
 def _cancel(sent: Sent, ours: dict[str, str], key: str, command: str) -> Wish:

@@ -112,7 +112,7 @@ def _entries(record: Record, last: Last, hooks: tuple[Hook, ...]) -> tuple[Entry
     for number, hook in enumerate(hooks):
         place = f"{last.phase.value}.{number}"
         run_id = derived_id(record.run_id, place)
-        task = hook.task
+        task = replace(hook.task, trace=record.task.trace) if record.task.trace else hook.task
         if hook.outcome:
             task = replace(task, args=Raw(msgspec.json.encode({hook.outcome: outcome_of(record, last)})))
         entries.append(Entry(id=f"{HOOK}{record.run_id}.{place}", key=run_id, run_id=run_id, task=task))

@@ -119,7 +119,7 @@ def finish(  # noqa: PLR0917  (one write: outcome and successor)
         record = owing(record, last)
     if successor is None:
         return decide(did, replace(record, phase=last.phase, holder=None, deadline=None, failure=None, last=last))
-    task = successor.task or record.task
+    task = successor.task or (replace(record.task, trace="") if record.task.trace else record.task)
     told = task.policy.overlap == "stop"
     return decide(
         Did.RESCHEDULED if did is Did.SUCCEEDED else did,

@@ -75,7 +75,7 @@ def settle(record: Record, command: c.Submit, now: float) -> Decision:
     since = record.settling.since if record.settling is not None else now
     due, task = _due(command.task, command.due, since, now), command.task
     if record.attempt:  # it waits for its retry, by the policy that it has begun under
-        due, task = record.due, replace(record.task, args=task.args, blob=task.blob)
+        due, task = record.due, replace(record.task, args=task.args, blob=task.blob, trace=task.trace)
     seen = record.seen if command.seen is None else (*record.seen, command.seen)
     told = record.previous
     if task.policy.overlap == "stop":  # the newest policy applies to all [4]

@@ -87,7 +87,7 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a generation runs. ``args`` is a JSON object of the actor's arguments, or ``blob`` says where it lies."""
+    """What a generation runs. ``args``: JSON object, or ``blob`` says where. ``trace``: of who asked, W3C; it decides nothing."""
 
     actor: str
     queue: str = "default"
@@ -95,6 +95,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     args: Raw = NO_ARGS
     blob: Blob | None = None
     policy: Policy = Policy()
+    trace: str = ""
 
 
 class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from tenure.core.errors import ConfigError
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _NEXT = re.compile(r",(?=\s*\w+://)")
+_BREAKS, _SHORTEST = re.compile(r"[@/,:]"), 4
 _SECRET = re.compile(r"(\s*(?:\w+://)?)(.*@)", re.DOTALL)
 
 
@@ -63,7 +64,9 @@ def scrubbed(text: str, url: str) -> str:
     for part in _NEXT.split(url):
         found = _SECRET.match(part)
         secret = found[2].rpartition("@")[0] if found is not None else ""
-        for word in filter(None, (secret, secret.partition(":")[2])):
+        password = secret.partition(":")[2]
+        pieces = [piece for piece in _BREAKS.split(password) if len(piece) >= _SHORTEST]  # where a library has cut it
+        for word in filter(None, (secret, password, *pieces)):
             text = text.replace(word, "***")
     return text
 

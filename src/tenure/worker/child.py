@@ -30,6 +30,7 @@ from tenure.core.records import SCHEMA, Failure, Phase, Record
 from tenure.isolation import find_actor
 from tenure.loops import run_loop
 from tenure.telemetry import fields_of
+from tenure.tracing import find_tracing
 from tenure.worker.body import Ended, Raised, Returned, describe, run_body
 from tenure.worker.pipe import (
     LENGTH_BYTES,
@@ -170,12 +171,15 @@ class _Child:
             now=lambda: time.time() + start.clock_offset,
             progress=self._note,
         )
+        context.trace = start.trace
         with self._telling:
             told: StopReason | None = live.told or start.told
             live.context = context
             if told is not None:
                 live.tell(told)
-        body = run_body(actor, context, live, start.args, self._pool, start.traceback_limit)
+        body, tracing = run_body(actor, context, live, start.args, self._pool, start.traceback_limit), find_tracing()
+        if tracing is not None:  # so that what the body traces belongs to its run
+            body = tracing.under(tracing.origin(start.trace), body)
         live.task = task = asyncio.create_task(body)
         ended: Ended = await task
         self._live = None

@@ -28,6 +28,7 @@ from tenure.nats.runs import Committed, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
+from tenure.tracing import find_tracing
 from tenure.worker.body import Ended, Halted, Raised, run_body
 from tenure.worker.counting import Counting
 from tenure.worker.handover import Offers
@@ -36,6 +37,7 @@ from tenure.worker.holds import Holds
 from tenure.worker.isolate import Children, Remote
 from tenure.worker.places import Places, is_bounded
 from tenure.worker.refusals import tell_head, tell_tail
+from tenure.worker.spans import RunSpans
 from tenure.worker.table import Live, Table
 from tenure.worker.tail import Stored, Tail, Void, holder_of
 
@@ -66,6 +68,7 @@ class Handler:
         self._metrics = metrics
         self._counting = Counting(metrics, stores.clock)
         self._holds = holds
+        self._tracing = find_tracing()
         self._head = Head(app, stores, table, holds, places)
         self._tail = Tail(stores)
         self._offers = Offers(stores, metrics)
@@ -86,6 +89,8 @@ class Handler:
         Raises Unavailable or OutcomeUnknown once the session is not trusted any more.
         """
         work = self._stores.work
+        if self._tracing is not None:
+            live.spans = RunSpans(self._tracing)
         if live.told is not None:  # the drain signal came first
             await work.nak(live.reply)
             return
@@ -111,6 +116,8 @@ class Handler:
     async def _claim_and_run(self, live: Live, delivery: Delivery, lease: Lease, patience: Patience) -> None:
         work = self._stores.work
         looked = await self._head.look(delivery, live.run_id, live.key, lease.id, patience)
+        if live.spans is not None:
+            live.spans.woken(live, delivery, looked)
         match looked:
             case Won(committed, ticket):
                 self._counting.claim(committed)
@@ -204,6 +211,8 @@ class Handler:
         finally:
             if giving is not None:  # the body has ended, whatever comes of its outcome
                 await giving
+        if live.spans is not None:
+            live.spans.tell(done)
         if isinstance(done, Void):
             await self._void(live, context, actor, done, patience)
             live.answered = True
@@ -252,9 +261,12 @@ class Handler:
             return Halted()
         if not board.idle and (not board.known or board.now(record, args)):  # that may have taken its time
             live.tell("drain")
-        if isinstance(live.remote, Remote):
-            return await live.remote.run(context, args, partial(self._note, live), limit)
-        return await run_body(actor, context, live, args, self._pool, limit)
+        body = (
+            live.remote.run(context, args, partial(self._note, live), limit)
+            if isinstance(live.remote, Remote)
+            else run_body(actor, context, live, args, self._pool, limit)
+        )
+        return await (body if live.spans is None else live.spans.around(body, record, context))
 
     async def _void(self, live: Live, context: Context, actor: str, void: Void, patience: Patience) -> None:
         about = {"key": live.key, "generation": context.generation, "attempt": context.attempt, "run_id": live.run_id}

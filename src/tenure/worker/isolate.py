@@ -281,5 +281,6 @@ def _start(context: Context, args: bytes, children: Children, traceback_limit: i
         told=context.stop_reason,
         traceback_limit=traceback_limit,
         result_limit=children.config.blob_limit_bytes,
+        trace=context.trace,
         clock_offset=children.clock.offset,
     )

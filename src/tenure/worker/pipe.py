@@ -45,6 +45,7 @@ class Start(Struct, frozen=True, tag=True, kw_only=True):
     told: StopReason | None
     traceback_limit: int
     result_limit: int
+    trace: str
     clock_offset: float
     """Seconds that the time of day of this machine is behind the server's."""
 

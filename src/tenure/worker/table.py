@@ -19,6 +19,7 @@ from tenure.core.sessions import Progress
 if TYPE_CHECKING:
     from tenure.lease import Lease
     from tenure.worker.places import Ticket
+    from tenure.worker.spans import RunSpans
 
 
 class Remote(Protocol):
@@ -58,6 +59,7 @@ class Live:
         "remote",
         "reply",
         "run_id",
+        "spans",
         "task",
         "ticket",
         "timers",
@@ -75,6 +77,7 @@ class Live:
         self.lease: Lease | None = None
         self.ticket: Ticket | None = None
         """Its places under limits, while it has any."""
+        self.spans: RunSpans | None = None
         self.answered = False
         """Its outcome is stored or refused: the record does not name its attempt any more."""
         self.is_async = False
@@ -155,6 +158,9 @@ class Live:
 
         Drop what refers back here, so that a run is freed at once (the collector took a tenth of a task's time).
         """
+        if self.spans is not None:
+            self.spans.close("evicted" if self.evicted else "given_up")
+        self.spans = None
         self.context = None
         self.task = None
         self.remote = None

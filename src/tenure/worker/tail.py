@@ -185,7 +185,7 @@ class Tail:
             run_id = self._stores.clock.new_id()
             key = spawned.key or run_id
             args, blob = await self._payload(f"{run_id}.args", spawned.call.args, patience, key=key, origin=context.key)
-            task = replace(spawned.call.task, args=args, blob=blob)
+            task = replace(spawned.call.task, args=args, blob=blob, trace=context.trace)
             entry_id = f"{context.run_id}.{context.attempt}.{number}"
             entries.append(Entry(id=entry_id, key=key, run_id=run_id, task=task, due=spawned.due))
             size += _size(task)
