@@ -130,7 +130,8 @@ async def test_a_takeover_is_in_the_trace_of_its_submit(
         run = await traced.submit(work.call(), key="k")
         await started.wait()
         lost = first.worker.lease.id
-        first.worker.stop()  # it pulls no more: the other one gets the next wake-up
+        first.worker.stop()
+        await wait_until(lambda: not first.worker.puller.pulling, description="the other one gets the next wake-up")
         async with workers.run(app) as second:
             await close_session(traced, lost)
             await wake(traced, "k")
@@ -139,7 +140,8 @@ async def test_a_takeover_is_in_the_trace_of_its_submit(
     (submit,), (succeeded, void) = spans.all("submit work"), sorted(spans.all("run work"), key=attempt_of, reverse=True)
     assert {trace_of(submit)} == {trace_of(succeeded), trace_of(void)}
     assert (about(succeeded)["attempt"], about(succeeded)["outcome"]) == (2, "succeeded")
-    assert (about(void)["attempt"], about(void)["outcome"]) == (1, "fenced")
+    assert about(void)["attempt"] == 1
+    assert about(void)["outcome"] in {"fenced", "handed_back", "given_up"}, "by how soon it learned of it"
 
 
 async def test_a_spawned_run_and_a_hook_are_in_the_trace_and_a_successor_begins_its_own(
