@@ -36,6 +36,10 @@ class Spans:
     def all(self, name: str = "") -> list[ReadableSpan]:
         return [span for span in self._exporter.get_finished_spans() if span.name.startswith(name)]
 
+    def won(self, actor: str) -> list[ReadableSpan]:
+        """Wake-ups that were claimed: there may be copies, which are looked at and dropped."""
+        return [span for span in self.all(f"wake-up {actor}") if about(span)["outcome"] == "won"]
+
     async def some(self, name: str, number: int = 1) -> list[ReadableSpan]:
         """Those of a name, once they are so many: a span is told a moment after its result can be read."""
         await wait_until(lambda: len(self.all(name)) >= number, description=f"{number} spans {name!r}")
@@ -98,7 +102,7 @@ async def test_a_retry_and_a_delay_are_in_the_trace_of_their_submit(
         assert await run.result(timeout=10) == MARKER
         first, second = await spans.some("run fails", 2)
     (submit,) = spans.all("submit fails")
-    wakes = [span for span in spans.all("wake-up fails") if about(span)["outcome"] == "won"]
+    wakes = spans.won("fails")
     assert parent_of(submit) == request.get_span_context().span_id
     assert [parent_of(wake) for wake in wakes] == [id_of(submit)] * 2
     assert [parent_of(first), parent_of(second)] == [id_of(wake) for wake in wakes]
@@ -168,7 +172,7 @@ async def test_a_spawned_run_and_a_hook_are_in_the_trace_and_a_successor_begins_
         first, second = await spans.some("run parent", 2)
         (spawned,) = await spans.some("run child")
         await spans.some("run after", 2)
-    (submit,), (woken,) = spans.all("submit parent"), spans.all("wake-up child")
+    (submit,), (woken,) = spans.all("submit parent"), spans.won("child")
     assert trace_of(submit) == trace_of(first) == trace_of(woken) == trace_of(spawned)
     assert parent_of(woken) == id_of(first)
     assert told[0].split("-")[1:3] == [f"{trace_of(first):032x}", f"{id_of(first):016x}"]
