@@ -6,6 +6,7 @@ process, so that it is waited for, stopped and killed as any other. Where that c
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import inspect
@@ -82,6 +83,7 @@ class _Nursery:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        atexit.register(self._end)
 
     def fork(self, job: dict[str, Any], files: list[int]) -> int:
         """The pid of a new child of this process."""
@@ -94,6 +96,10 @@ class _Nursery:
                 return int(_SIZE.unpack(_read(self._socket, _SIZE.size))[0])
             finally:
                 self._adopt(False)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
     def _adopt(self, on: bool) -> None:
         """Orphans of our descendants become our children: for the moment in which a forked command is one."""
