@@ -33,7 +33,7 @@ def app(tasks: Any) -> App:
 
 def start(args: bytes, clock_offset: float = 0.0) -> Start:
     """Of a body that needs no more than its arguments."""
-    common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None}
+    common = {"key": "k", "run_id": "r", "session": "s", "deadline": None, "told": None, "trace": ""}
     numbers = dict.fromkeys(("generation", "attempt", "failures", "fence", "traceback_limit", "result_limit"), 1)
     return Start(args=args, clock_offset=clock_offset, **common, **numbers)  # type: ignore[arg-type]  # dicts of plain values
 

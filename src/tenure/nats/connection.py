@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
-import nats
 import nats.errors
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
@@ -113,7 +112,7 @@ class Connection:
         self = cls(config, url)
         servers = [part.strip() for part in url.split(",")]
         self._nc.must_encrypt = wants_tls(servers, options)
-        options = from_environment() | options  # after that: its certificates say whom to trust, tls:// that it must be
+        options = from_environment() | options  # its certificates say whom to trust; tls:// that it must be
         try:
             async with asyncio.timeout(config.connect_timeout_seconds):
                 await self._nc.connect(
@@ -136,8 +135,8 @@ class Connection:
         except (ValueError, TypeError) as error:
             await self._abandon()
             given = f" with {', '.join(options)}" if options else ""
-            msg = f"cannot use the NATS URL {without_secrets(url)!r}{given}: {scrubbed(str(error), url)}"
-            raise ConfigError(msg) from None  # its cause may quote the URL
+            why = scrubbed(str(error), url)  # as its cause would be: it may quote the URL
+            raise ConfigError(f"cannot use the NATS URL {without_secrets(url)!r}{given}: {why}") from None
         except BaseException:  # whoever called has gone away
             await self._abandon()
             raise

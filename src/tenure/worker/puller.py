@@ -73,6 +73,7 @@ class Puller:
 
     async def open(self, stopping: asyncio.Event) -> None:
         """Open every lane and begin to pull, unless a drain signal came meanwhile. Raises Unavailable."""
+        await self._desk.open(self._take)  # first: what the lanes ask of the server shows that it has taken this in
         for queue in self._queues:
             for priority in PRIORITIES:
                 lane = Lane(
@@ -87,7 +88,6 @@ class Puller:
                 )
                 await self._open(lane)
                 self._lanes[lane] = self._shares.line(queue, priority)
-        await self._desk.open(self._take)
         self.pulling = not stopping.is_set()
         await self._refill()
 
