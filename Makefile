@@ -46,9 +46,9 @@ demo: $(STAMP)
 	$(BIN)/tenure demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not long"
 
-# The same tests with all that they can do: more runs, seeds, worlds and kills (an hour).
+# All tests, with all that they can do: more runs, seeds, worlds and kills (an hour).
 soak: $(STAMP)
 	TENURE_SOAK=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --timeout 900
 

@@ -47,6 +47,7 @@ def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> No
     chaos("--servers", "3", "--seconds", "8", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
 
 
+@pytest.mark.long
 @pytest.mark.chaos
 async def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     """SIGKILL of the run itself while its servers, workers and producers work."""

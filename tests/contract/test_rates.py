@@ -175,6 +175,7 @@ async def test_what_is_to_be_dropped_parks_nothing(stores: Stores) -> None:
     assert (await stores.work.stored(stores.runs.patience())).parked == {}
 
 
+@pytest.mark.long
 async def test_stores_that_close_wake_nobody_any_more(namespace: str, nats_server: str) -> None:
     """Else each parked run would leave a timer behind, and an error in the log."""
     stores = await Stores.open(nats_server, Names(namespace), FAST, name="brief")

@@ -7,10 +7,13 @@ import math
 import subprocess
 import sys
 
+import pytest
+
 from tenure.cli.bench_report import FIGURES
 from tenure.cli.bench_stage import Account
 
 
+@pytest.mark.long
 def test_a_quick_run_gives_every_figure_as_one_json_object_and_loses_nothing() -> None:
     """A process of its own, as the command line has it: its standard output is the object and nothing else."""
     code = "import sys; from tenure.cli.bench import run_bench; sys.exit(run_bench(quick=True, as_json=True))"

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.e2e.commands import Cli
 
 
@@ -69,6 +71,7 @@ def test_a_killed_worker_is_silent(own: Cli) -> None:
     assert all(row["workers"] == 0 for row in own.fast_json("queues"))
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_the_question_is_told(own: Cli) -> None:
     for command in ("queues", "sessions"):
         assert "there is no namespace 'tpyo'" in own.fast(command, "--namespace", "tpyo", code=2)[1]

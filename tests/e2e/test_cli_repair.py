@@ -6,12 +6,15 @@ import asyncio
 import re
 import signal
 
+import pytest
+
 from tenure import App
 from tests.e2e.commands import Cli
 from tests.e2e.test_cli_above import until
 from tests.support import FAST
 
 
+@pytest.mark.long
 def test_a_repair_closes_a_dead_workers_session_and_has_its_run_taken_over(own: Cli) -> None:
     with own.worker() as worker:
         own.fast("submit", "tasks:app", "nap", "--key", "k", "--arg", "seconds=60")

@@ -22,6 +22,7 @@ from tests.support import FAST, wait_until
 # -- server and setup ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: Cli) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         serving = own.start("server", "--store", str(own.folder / "store"), "--port", "0")
@@ -192,6 +193,7 @@ async def test_a_second_signal_lets_nothing_finish_and_a_body_that_ends_then_is_
     assert [own.json("show", "k")[name] for name in ("phase", "failures")] == ["queued", 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("actor", "sign"), [("stuck", "stuck-body"), ("block", "blocking-body")])
 async def test_a_second_signal_comes_to_an_end_whatever_the_body_does(own: Cli, actor: str, sign: str) -> None:
     """A thread that hears nothing is given up after ``stop_seconds``; so is a body that blocks the event loop."""
@@ -218,6 +220,7 @@ async def test_a_third_signal_ends_a_worker_at_once(own: Cli) -> None:
         assert await asyncio.to_thread(worker.process.wait, 1) == Exit.INTERRUPTED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seconds", [2, 5], ids=["given", "default"])
 async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says_so(own: Cli, seconds: int) -> None:
     """The server dies, then SIGTERM: trust ends with the ttl, what runs is cancelled; nothing can be handed back."""
@@ -238,6 +241,7 @@ async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says
     )
 
 
+@pytest.mark.long
 async def test_a_second_signal_without_a_server_ends_a_worker_and_its_supervisor_in_time(own: Cli) -> None:
     """Both close a session that nobody can store: at the same time, for together they would take longer than is allowed."""
     log = own.folder / "stderr.log"
@@ -272,6 +276,7 @@ def test_a_worker_that_would_be_killed_before_its_drain_may_end_does_not_start(o
     assert re.search(rf"a drain of '{own.namespace}' may take 19 s .* would be killed after 18 s", said)
 
 
+@pytest.mark.long
 async def test_dev_serves_works_and_reloads(own: Cli) -> None:
     """A broken edit ends the worker; the next edit brings it back with the new code, and the server kept its keys."""
     process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
@@ -292,6 +297,7 @@ async def test_dev_serves_works_and_reloads(own: Cli) -> None:
     assert await asyncio.to_thread(process.wait, 15) == 0
 
 
+@pytest.mark.long
 async def test_nothing_outlives_a_dev_that_was_killed(own: Cli) -> None:
     process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
     line_of(process)

@@ -112,6 +112,7 @@ def test_what_is_wrong_is_told_and_an_empty_namespace_is_no_fault(own: Cli) -> N
     assert (told["queues"], told["sessions"], told["trouble"]) == ([], [], "")
 
 
+@pytest.mark.long
 def test_a_server_that_goes_away_is_told_of_in_the_picture_and_found_again(tmp_path: Path, namespace: str) -> None:
     """A picture of one look is exit code 3 then. Nothing is logged across a picture."""
     with EmbeddedServer(tmp_path / "store") as server:

@@ -64,6 +64,7 @@ def test_a_folder_with_too_few_documents_is_told(tmp_path: Path) -> None:
     assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 7\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interrupted_demonstration_leaves_nothing(
     folder: Path, tmp_path: Path, number: signal.Signals

@@ -109,6 +109,7 @@ async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client
         await busy.sees_nothing_of(node.kill, client, running)
 
 
+@pytest.mark.long
 async def test_a_frozen_server_costs_no_body_its_lease(app: App, client: Client, cluster: Cluster):
     """SIGSTOP of the sessions' leader, which is also what the worker is connected to.
 
@@ -139,6 +140,7 @@ async def test_a_leader_that_steps_down_is_hardly_noticed(of: str, app: App, cli
     assert before is not after
 
 
+@pytest.mark.long
 async def test_a_rolling_restart_is_hardly_noticed(app: App, client: Client, cluster: Cluster):
     """Each server in turn, as an upgrade does it."""
     busy = Busy(app)
@@ -152,6 +154,7 @@ async def test_a_rolling_restart_is_hardly_noticed(app: App, client: Client, clu
         await busy.sees_nothing_of(restart_all, client, running)
 
 
+@pytest.mark.long
 async def test_an_idle_worker_hears_of_work_after_the_leader_of_its_consumer_was_killed(
     app: App, client: Client, cluster: Cluster
 ):

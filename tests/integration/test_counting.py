@@ -288,6 +288,7 @@ async def test_an_end_is_counted_and_told_though_nobody_takes_its_dead_letter(
         assert part in told[0]
 
 
+@pytest.mark.long
 async def test_a_fenced_end_is_counted_though_its_confirm_does_not_come_through(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ) -> None:

@@ -276,6 +276,7 @@ async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
     assert frozen.noted("start", "quick")[0][3] != session
 
 
+@pytest.mark.long
 async def test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it(
     app: App, client: Client, workers: Workers, start: Callable[[float], Process]
 ):

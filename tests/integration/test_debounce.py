@@ -60,6 +60,7 @@ async def test_who_never_stops_submitting_does_not_put_it_off_for_ever(
     assert ran[1][0] - ran[0][0] >= 0.99, "the next burst begins anew"
 
 
+@pytest.mark.long
 async def test_a_long_wait_is_one_timer_and_nobody_looks_meanwhile(app: App, client: Client, workers: Workers) -> None:
     """Moved on by submits, its wake-up comes too soon: it is exchanged for a timer, not handed back again and again."""
     index, ran = debounced(app, settle=4.0, max_wait=60.0)

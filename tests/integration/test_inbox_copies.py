@@ -106,6 +106,7 @@ async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all
 # -- many ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_a_thousand_queued_commands_are_applied_once_each_though_a_supervisor_is_killed_among_them(
     tmp_path: Path, nats_server: str, namespace: str
 ) -> None:

@@ -225,6 +225,7 @@ async def test_a_drain_tells_then_kills_and_hands_back_uncounted(
         assert (status.phase, status.attempt, status.failures, status.holder) == ("queued", 1, 0, None)
 
 
+@pytest.mark.long
 async def test_a_lost_lease_kills_the_children_at_once(
     client: Client, workers: Workers, tasks: Any, tmp_path: Path
 ) -> None:

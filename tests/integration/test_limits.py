@@ -225,6 +225,7 @@ async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, cli
     assert max(seen.most.values()) == 2
 
 
+@pytest.mark.long
 async def test_thousands_of_values_leave_nothing_behind(app: App, client: Client, workers: Workers) -> None:
     """Two thousand values, each used once."""
 

@@ -262,6 +262,7 @@ async def test_a_body_does_not_start_while_its_worker_is_cut_off(
         assert running.worker.metrics.outcomes["work", "handed_back"] == 1
 
 
+@pytest.mark.long
 async def test_a_watch_that_is_silent_lets_bodies_start_until_that_is_noticed_and_no_longer(
     app: App, nats_server: str, proxy: Proxy, behind: Workers
 ) -> None:
@@ -373,11 +374,12 @@ async def test_a_sweep_wakes_what_lies_under_a_switch_that_nobody_knows(
             assert supervisor.metrics.repairs["resumed"] == 1
 
 
+@pytest.mark.long
 async def test_to_pause_and_resume_again_and_again_loses_and_doubles_nothing(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
     """Paused and resumed twenty times under load: all run, once each."""
-    seen, number = Seen(), sized(600, 2_000)
+    seen, number = Seen(), 2_000
 
     @app.actor(retry=Retry(max_attempts=2))
     async def work(ctx: Context) -> None:
@@ -392,9 +394,7 @@ async def test_to_pause_and_resume_again_and_again_loses_and_doubles_nothing(
             await client.unblock("0*")
 
     async with workers.run(app), workers.run(app), supervisors.run(app):
-        calls = [(work.call(), None) for _ in range(number)]
-        runs: Any = (await asyncio.gather(client.submit_many(calls), switch()))[0]
-        for run in runs:
-            await run.result(30)
+        runs: Any = (await asyncio.gather(client.submit_many([(work.call(), None)] * number), switch()))[0]
+        await asyncio.gather(*(run.result(30) for run in runs))
         await until_held(client, 0)
     assert len(seen.keys) == len(set(seen.keys)) == number

@@ -163,6 +163,7 @@ async def test_a_submit_that_was_stored_never_says_that_nothing_happened(
             await client.submit(work.call(), key="k")
 
 
+@pytest.mark.long
 async def test_an_unknown_fate_is_told_of_what_the_caller_asked_for(app: App, proxy: Proxy) -> None:
     """The cancel is stored; of the hook that it owes no write is answered. That is nothing about another key to its caller."""
 

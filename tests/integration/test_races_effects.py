@@ -143,6 +143,7 @@ async def test_a_confirm_whose_answer_is_lost_still_wakes_who_waits(
         assert len(lost.hits) == 1
 
 
+@pytest.mark.long
 async def test_an_older_body_that_the_wake_up_shows_and_the_record_does_not_keeps_nobody_waiting(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ) -> None:

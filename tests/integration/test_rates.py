@@ -282,6 +282,7 @@ async def test_a_start_that_has_no_time_at_all_is_asked_for_again(
     assert closest(starts.at[""], 4) >= 0.3
 
 
+@pytest.mark.long
 async def test_a_rate_leaves_nothing_behind(app: App, client: Client, workers: Workers) -> None:
     """Five hundred values, each used once: every entry goes by itself once it does not count any more."""
 

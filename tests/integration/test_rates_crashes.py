@@ -74,6 +74,7 @@ def own_site(server: EmbeddedServer, namespace: str, tmp_path: Path) -> Iterator
     site.close()
 
 
+@pytest.mark.long
 async def test_two_submitters_two_workers_and_a_restart_of_everything(own_site: Site, server: EmbeddedServer) -> None:
     """Two processes submit at once; meanwhile one worker is killed, then the server, then the other one is replaced."""
     site = own_site

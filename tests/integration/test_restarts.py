@@ -172,6 +172,7 @@ class _Counted:
         await wait_until(lambda: self.number >= number, description="each lane has pulled twice more")
 
 
+@pytest.mark.long
 async def test_scenario_42_reconnects_leak_nothing(namespace: str, server: EmbeddedServer):
     """openobserve#13676. Fifty times every connection breaks, under a worker and a client that waits for a result.
 

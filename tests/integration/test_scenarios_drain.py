@@ -225,6 +225,7 @@ async def test_a_body_that_ignores_the_drain_is_given_up_without_a_failure(app: 
     assert bodies == [(1, 0), (2, 0)]
 
 
+@pytest.mark.long
 async def test_five_sigterms_cost_no_retry(app: App, client: Client, workers: Workers, processes: Processes):
     """max_attempts 2, five workers drained in the middle of the body.
 

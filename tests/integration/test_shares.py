@@ -41,6 +41,7 @@ async def fill(client: Client, actor: str, number: int) -> None:
         assert not isinstance(one, Exception)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("concurrency", [1, 10])
 async def test_high_normal_and_low_share_sixteen_to_four_to_one(
     app: App, client: Client, workers: Workers, concurrency: int

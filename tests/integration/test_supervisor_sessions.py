@@ -198,6 +198,7 @@ async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) ->
             assert await run.result(10) == "attempt 1"
 
 
+@pytest.mark.long
 async def test_clocks_start_anew_after_a_freeze(site: Site, client: Client) -> None:
     """SIGSTOP of a supervisor past the ttl, on a host where everything stood still: back again it closes nobody at once."""
     supervisor = await site.start_supervisor()
@@ -215,6 +216,7 @@ async def test_clocks_start_anew_after_a_freeze(site: Site, client: Client) -> N
     assert (await site.wait_for("started", "k")).pid == worker.pid
 
 
+@pytest.mark.long
 async def test_nobody_is_closed_while_the_supervisors_own_renewals_are_not_confirmed(
     app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
 ) -> None:
