@@ -114,7 +114,7 @@ async def test_a_start_that_fails_costs_no_attempt_and_is_made_again(
 ) -> None:
     """The first child never gets through its import, as on a machine that is too busy or short of memory; the next does."""
     monkeypatch.setenv("TENURE_TEST_FIRST_IMPORT", f"{tmp_path / 'first'} {how}")
-    tasks.app.config = replace(FAST, child_start_seconds=4.0)
+    tasks.app.config = replace(FAST, child_start_seconds=8.0)
     async with workers.run(tasks.app):
         run = await client.submit(tasks.punctual.call())
         assert await run.result(20) == "in time"

@@ -24,13 +24,16 @@ def what(steps: list[Step]) -> list[tuple[str, int, int]]:
 
 
 async def history(client: Client, key: str, until: str, number: int = 1) -> list[Step]:
-    """The history, once it has so many steps ``until``: a mirror is a moment behind."""
+    """The history, once it has so many steps ``until``: a mirror is a moment behind.
+
+    If the server's first try to fill a new one fails, it makes the next some ten seconds later.
+    """
 
     async def read() -> list[Step]:
         steps = await client.history(key)
         return steps if sum(one.what == until for one in steps) >= number else []
 
-    found: list[Step] = await wait_until(read, description=f"{until} is in the history of {key!r}")
+    found: list[Step] = await wait_until(read, description=f"{until} is in the history of {key!r}", timeout=30.0)
     return found
 
 

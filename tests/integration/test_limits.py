@@ -43,12 +43,12 @@ async def parked(claims: dict[tuple[str, str], int], number: int) -> None:
 async def test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less(
     app: App, client: Client, workers: Workers, n: int, tasks: int, workers_: int
 ) -> None:
-    """taskito#104. Bodies of 0.1 s on several workers: n at once at most, and all done in little more than the ideal time."""
+    """taskito#104. Bodies of 0.2 s on several workers: n at once at most, and all done in little more than the ideal time."""
     seen = Seen()
 
     @app.actor(limits=[Limit(n)])
     async def capped(ctx: Context) -> None:
-        await seen.body("", 0.1, ctx.key)
+        await seen.body("", 0.2, ctx.key)
 
     async with AsyncExitStack() as stack:
         for _ in range(workers_):
@@ -59,17 +59,18 @@ async def test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less(
             await run.result(30)
         took = time.perf_counter() - started
         await no_limit_in_use(client)
-    print(f"n={n}: {tasks} x 0.1 s on {workers_} workers took {took:.3f} s, ideal {tasks / n * 0.1:.1f}")
+    print(f"n={n}: {tasks} x 0.2 s on {workers_} workers took {took:.3f} s, ideal {tasks / n * 0.2:.1f}")
     assert seen.most[""] == n
     assert len(seen.order) == tasks
-    assert took < 2 * tasks / n * 0.1
+    assert took < 2 * tasks / n * 0.2
 
 
 @pytest.mark.parametrize("n", [1, 10])
 async def test_places_that_are_passed_on_within_a_process_are_never_more_than_n(
-    app: App, client: Client, workers: Workers, n: int
+    app: App, client: Client, workers: Workers, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of short bodies, a hundred in hand: nobody parks, the next ones are claimed before there is room for them."""
+    monkeypatch.setattr("tenure.worker.places._LONGEST_WAIT_SECONDS", 30.0)  # however slow the machine is
     seen = Seen()
 
     @app.actor(limits=[Limit(n)])
@@ -92,6 +93,7 @@ async def test_a_run_that_was_claimed_ahead_is_handed_back_if_its_place_does_not
 ) -> None:
     """N = 1: after hundreds of short bodies a long one. Who was claimed in the hope of a short one runs once, later."""
     monkeypatch.setattr("tenure.worker.places._LONGEST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("tenure.crew._AHEAD_SECONDS", 10.0)  # however slow the machine is
     seen = Seen()
 
     @app.actor(limits=[Limit(1)])

@@ -25,6 +25,7 @@ from nats.aio.subscription import Subscription
 
 from tenure.config import Config
 from tenure.core.errors import ConfigError, InvalidCall, TenureError, Unavailable
+from tenure.nats.deadline import within
 from tenure.nats.denied import Denied
 from tenure.nats.options import from_environment, wants_tls
 from tenure.nats.urls import check_url, scrubbed, without_secrets
@@ -37,7 +38,6 @@ _HEADER_ROOM = 2_048
 
 UNAVAILABLE = 503
 """Code of JetStream's error answers that pass by themselves; ``description`` says more."""
-
 _DRAIN_SECONDS = 2.0
 _log = get_logger("tenure.nats")
 Callback = Callable[[], Awaitable[None] | None]
@@ -114,22 +114,22 @@ class Connection:
         self._nc.must_encrypt = wants_tls(servers, options)
         options = from_environment() | options  # its certificates say whom to trust; tls:// that it must be
         try:
-            async with asyncio.timeout(config.connect_timeout_seconds):
-                await self._nc.connect(
-                    servers=servers,
-                    name=name,
-                    error_cb=self._note_error,
-                    disconnected_cb=self._disconnected,
-                    reconnected_cb=self._reconnected,
-                    max_reconnect_attempts=-1,
-                    reconnect_time_wait=0.2,  # type: ignore[arg-type]  # annotated int, slept as a float
-                    connect_timeout=2,
-                    ping_interval=2,  # a server that froze is left after three of them: within a session's ttl
-                    max_outstanding_pings=2,
-                    drain_timeout=5,
-                    **options,
-                )
-        except (TimeoutError, OSError, nats.errors.Error) as error:
+            connect = self._nc.connect(
+                servers=servers,
+                name=name,
+                error_cb=self._note_error,
+                disconnected_cb=self._disconnected,
+                reconnected_cb=self._reconnected,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.2,  # type: ignore[arg-type]  # annotated int, slept as a float
+                connect_timeout=2,
+                ping_interval=2,  # a server that froze is left after three of them: within a session's ttl
+                max_outstanding_pings=2,
+                drain_timeout=5,
+                **options,
+            )
+            await within(config.connect_timeout_seconds, connect)
+        except (OSError, nats.errors.Error) as error:  # a TimeoutError too
             await self._abandon()
             raise self._explain(without_secrets(url), scrubbed(str(error), url)) from None
         except (ValueError, TypeError) as error:
