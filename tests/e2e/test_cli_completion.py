@@ -14,7 +14,6 @@ import pytest
 from typer.main import get_command
 
 from tenure.cli.root import make
-from tests.e2e.commands import Cli
 
 _NO_DATA = {
     "server": "its own log",
@@ -41,13 +40,23 @@ ALL = dict(commands())
 def complete(words: str, folder: Path) -> set[str]:
     """What bash is offered after these words."""
     number = len(words.split(" ")) - 1
-    environment = os.environ | {"_TENURE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    told = {"_TENURE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    return set(command(folder, told).split())
+
+
+def command(folder: Path, told: dict[str, str], *arguments: str) -> str:
+    """What the command prints, told so much by its environment."""
     done = subprocess.run(
-        [sys.executable, "-m", "tenure.cli"], cwd=folder, env=environment, capture_output=True, text=True, timeout=30,
+        [sys.executable, "-m", "tenure.cli", *arguments],
+        cwd=folder,
+        env=os.environ | told,
+        capture_output=True,
+        text=True,
+        timeout=30,
         check=False,
-    )  # fmt: skip
+    )
     assert done.stderr == ""
-    return set(done.stdout.split())
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -65,9 +74,13 @@ def test_the_shell_is_offered_commands_and_choices(words: str, offered: set[str]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_complete(shell: str, cli: Cli) -> None:
-    """By the script that `--show-completion` prints: to be put where that shell looks for it."""
-    assert "_TENURE_COMPLETE" in cli("--show-completion", shell).stdout
+def test_a_shell_is_told_how_to_complete(shell: str, tmp_path: Path) -> None:
+    """By the script that `--show-completion` prints: to be put where that shell looks for it.
+
+    Which shell it is typer sees by the parent processes, unless it is told not to look.
+    """
+    told = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    assert f"complete_{shell}" in command(tmp_path, told, "--show-completion", shell)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -91,9 +91,9 @@ async def test_a_run_is_told_under_any_key(app: App, client: Client, workers: Wo
 async def test_times_and_numbers_are_those_of_the_writes(app: App, client: Client, workers: Workers) -> None:
     """However late a mirror gets them: here it is made after everything has happened."""
     names = client.stores.names
-    await client.stores.conn.api(f"STREAM.DELETE.{names.history_stream}", {})
     async with workers.run(app):
         await (await client.submit(app.actors["quick"].call(), key="k")).result(5)
+    await client.stores.conn.api(f"STREAM.DELETE.{names.history_stream}", {})
     record = await client.stores.runs.read("k")
     ended = await client.status("k")
     assert ended is not None
