@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
     """Every fate is met at least once.
 

@@ -113,6 +113,7 @@ async def test_a_start_whose_process_is_killed_before_the_claim_is_wasted_and_no
     check(await all_started(site, 7))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("also", ["", "MSG.DELETE"])
 async def test_a_run_whose_hand_over_is_cut_off_by_a_kill_starts_within_seconds(
     site: Site, proxy: Proxy, also: str
