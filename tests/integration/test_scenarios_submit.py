@@ -177,8 +177,7 @@ async def test_a_producer_killed_between_record_and_wake_up_is_found_by_the_next
             return bool(bodies)
 
         await wait_until(ran, description="a later submit wakes the run")
-        assert await joined[0].result(timeout=5) == "killed"
-    assert not joined[0].accepted
+    assert not joined[0].accepted  # one that came when it was over began a generation of its own
     assert joined[0].run_id == status.run_id
     assert bodies[0] == (1, 1, "killed")
     assert [text for _, _, text in bodies].count("killed") == 1

@@ -173,6 +173,7 @@ async def test_clocks_start_anew_after_a_disconnect(
 
 async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) -> None:
     """Each is shorter than the ttl, all together are longer; bodies go on and sessions stay what they are."""
+    ttl = site.settings["session_ttl_seconds"] = 3 * TTL  # long enough for a server that starts slowly
     with EmbeddedServer() as server:
         site.url = server.url
         app = site.app
@@ -183,7 +184,7 @@ async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) ->
             sessions = {running.worker.lease.id, supervisor.lease.id}
             for _ in range(3):
                 await asyncio.to_thread(server.kill)
-                await asyncio.sleep(TTL / 3)  # paused: it is down
+                await asyncio.sleep(ttl / 3)  # paused: it is down
                 await asyncio.to_thread(server.start)
                 back = client.stores.clock.steady()
                 for lease in (running.worker.lease, supervisor.lease):
@@ -191,7 +192,7 @@ async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) ->
                         lambda: lease.confirmed_at > back,  # noqa: B023  (awaited here)
                         description="it is renewed",
                     )
-            await asyncio.sleep(TTL)  # paused: whoever is to be closed is closed by now
+            await asyncio.sleep(ttl)  # paused: whoever is to be closed is closed by now
             assert {running.worker.lease.id, supervisor.lease.id} == sessions
             assert supervisor.metrics.repairs["session"] == 0
             site.open("k")
