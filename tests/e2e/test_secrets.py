@@ -70,7 +70,7 @@ async def hangs(word: str) -> None:
 async def deaf(word: str) -> None:
     while not Path("open").exists():
         try:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # body:
         except asyncio.CancelledError:
             pass
 
