@@ -301,6 +301,47 @@ async def test_closing_while_the_server_is_away_and_something_is_unsent_is_quiet
             await stores.runs.read("k", Patience(stores.clock, 0.1))
 
 
+async def test_closing_ends_a_reconnect_that_loses_its_cancellation(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As Python 3.11's `wait_for` does when a refusal comes at that moment; nats-py then tried on, and came back once it could."""
+    async with proxied(nats_server) as proxy:
+        before = asyncio.all_tasks()
+        async with connect(proxy.url, namespace) as stores, stores.runs.follow("k"):
+            lost: list[str] = []
+            tries = asyncio.Event()
+
+            async def refused(_server: object) -> None:
+                tries.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if lost:
+                        raise
+                    lost.append("once")
+                    raise ConnectionRefusedError from None
+
+            monkeypatch.setattr(stores.conn.raw, "_connect_to_server", refused)
+            await proxy.take_down()
+            await tries.wait()
+            await proxy.bring_up()
+        assert lost
+        await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
+
+
+async def test_a_connection_that_breaks_while_it_is_closed_leaves_no_task(nats_server: str, namespace: str):
+    before = asyncio.all_tasks()
+    async with connect(nats_server, namespace) as stores, stores.runs.follow("k"):
+        await stores.conn.raw.publish("anywhere", b"unsent")
+        transport: Any = stores.conn.raw._transport
+        if nats_server.startswith("memory://"):
+            transport._hang_up()
+        else:
+            transport._io_writer.transport.abort()
+        await stores.conn.close()
+    await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
+
+
 async def test_reading_from_a_bucket_that_is_gone_says_so(stores: Stores):
     await stores.conn.api(f"STREAM.DELETE.{stores.names.runs_stream}", {})
     with pytest.raises(Unavailable, match="tenure setup"):

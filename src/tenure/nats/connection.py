@@ -176,13 +176,7 @@ class Connection:
             self._reaper.cancel()
         if self._nc.is_closed:
             return
-        if not self._nc.is_connected:
-            # nats-py would write what is pending to the dead socket, fail, and leave its subscriptions' tasks running.
-            self._nc._pending, self._nc._pending_data_size = [], 0  # noqa: SLF001  (it has no other way to drop it)
-        try:
-            await self._nc.close()
-        except OSError as error:  # it broke while it was being closed
-            _log.debug("connection.abandoned", error=repr(error))
+        await self._nc.close()
         self._connected.clear()
         await _call_all(self._on_disconnect)
 

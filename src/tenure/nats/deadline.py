@@ -1,4 +1,4 @@
-"""A time limit for what may lose a cancellation."""
+"""A time limit, and an end, for what may lose a cancellation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     try:
         await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        await _end(task)
+        await end(task)
         raise
     if not task.done():
-        await _end(task)
+        await end(task)
         raise TimeoutError
     return task.result()
 
 
-async def _end(task: asyncio.Future[Any]) -> None:
+async def end(task: asyncio.Future[Any]) -> None:
+    """Cancel ``task`` until it has ended; what it ends with is nobody's business."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=_AGAIN_SECONDS)

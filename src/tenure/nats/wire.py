@@ -23,6 +23,7 @@ from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from tenure.core.errors import ConfigError
+from tenure.nats.deadline import end
 
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
@@ -68,9 +69,28 @@ def make_client(url: str = "") -> WaryClient:
 
 
 class WaryClient(NatsClient):
-    """A nats-py client that takes the wish for TLS for what it is: nats-py's own goes on without, where none is offered."""
+    """A nats-py client that takes the wish for TLS, and that for an end, for what they are.
+
+    nats-py's own goes on without TLS where none is offered, and may connect once more after its ``close``.
+    """
 
     must_encrypt = was_connected = False
+
+    async def close(self) -> None:
+        """As nats-py's, but nothing of it runs on, whenever it is called, and however the connection breaks meanwhile."""
+        reconnecting = self._reconnection_task
+        if reconnecting is not None and reconnecting is not asyncio.current_task():
+            await end(reconnecting)
+        if not self.is_connected:  # it would be written to the dead socket
+            self._pending, self._pending_data_size = [], 0
+        try:
+            await super().close()
+        except OSError:  # nats-py then leaves its subscriptions' tasks behind
+            for subscription in self._subs.values():
+                subscription._stop_processing()  # noqa: SLF001  (it has no other way)
+            self._subs.clear()
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
 
     def _connect_command(self) -> bytes:
         """As nats-py's, which makes it when it has encrypted the connection or never will; nothing was sent before."""
