@@ -357,9 +357,13 @@ async def test_a_place_under_a_limit_that_a_held_run_got_goes_to_others(
         await client.pause(actor="capped")
         gate.set()
         await until_held(client, 5)
-        names = await client.stores.limits.names(client.stores.runs.patience())
-        entries = [(await client.stores.limits.read(name, client.stores.runs.patience())).entry for name in names]
-        assert not any(entries), "no place is kept"
+        patience = client.stores.runs.patience()
+
+        async def no_place_is_kept() -> bool:  # the last one gives its back right after it says that it waits
+            names = await client.stores.limits.names(patience)
+            return not any([(await client.stores.limits.read(name, patience)).entry for name in names])
+
+        await wait_until(no_place_is_kept, description="no place is kept")
         await client.resume(actor="capped")
         for run in runs:
             await run.result(10)
