@@ -24,13 +24,18 @@ def check_counts(known: Known) -> Iterator[Violation]:
 
 
 def sums(known: Known) -> dict[str, tuple[int, int, int]]:
-    """(as counted, as stored, how many of these nobody has to count) by what became of runs: purged while it waited, it is none."""
+    """(as counted, as stored, how many of these nobody has to count) by what became of runs.
+
+    One whose record is purged before its wake-up tells a worker that it was superseded or cancelled is none.
+    """
     counts = known.evidence.counts
     ended = Counter(last.phase for last, _ in known.outcomes.values())
     followed = {run_id for run_ids in known.run_ids.values() for run_id in run_ids[:-1] if run_id not in known.outcomes}
+    purged = _purged(known)
+    cancelled = {run_id for run_id, (last, _) in known.outcomes.items() if last.phase == "cancelled"}
     found = {
-        "superseded": (sum(counts.superseded.values()), len(followed), len(followed & _purged(known))),
-        "cancelled, by where": (sum(counts.cancelled.values()), ended["cancelled"], 0),
+        "superseded": (sum(counts.superseded.values()), len(followed), len(followed & purged)),
+        "cancelled, by where": (sum(counts.cancelled.values()), len(cancelled), len(cancelled & purged)),
     }
     for phase, labels in _ENDS.items():
         uncounted = (
@@ -41,7 +46,7 @@ def sums(known: Known) -> dict[str, tuple[int, int, int]]:
 
 
 def _purged(known: Known) -> set[str]:
-    """Runs that were forgotten while they waited: nobody superseded them."""
+    """Runs of which a purge left nothing."""
     found = set[str]()
     for revisions in known.evidence.by_key().values():
         found |= {r.run_id for r, after in pairwise(revisions) if after.gone and not r.gone}
