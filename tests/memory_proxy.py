@@ -85,9 +85,9 @@ class MemoryProxy(Faults):
         for publish in held:
             self._server.publish(None, publish.subject, publish.reply, publish.headers, publish.payload)
 
-    async def say(self, subject: str, headers: bytes) -> None:
+    async def say(self, subject: str, headers: bytes, payload: bytes = b"") -> None:
         """Have the server publish something."""
-        self._server.publish(None, subject, "", headers, b"")
+        self._server.publish(None, subject, "", headers, payload)
 
 
 class _Faulty(Link):

@@ -165,9 +165,9 @@ class Proxy(Faults):
         held, fault.held = fault.held, []
         await self._send(b"".join(publish.raw for publish in held))
 
-    async def say(self, subject: str, headers: bytes) -> None:
+    async def say(self, subject: str, headers: bytes, payload: bytes = b"") -> None:
         """Publish something over a connection of its own."""
-        await self._send(Publish(subject, "", headers, b"").raw)
+        await self._send(Publish(subject, "", headers, payload).raw)
 
     async def _send(self, raw: bytes) -> None:
         reader, writer = await asyncio.open_connection(*self.upstream)

@@ -22,10 +22,11 @@ from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.lane import Lane
 from tenure.nats.memory import MemoryServer
 from tenure.nats.runs import Committed
+from tenure.nats.swaps import IN_FLIGHT
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tests.memory_proxy import MemoryProxy
-from tests.proxy import Proxy
+from tests.proxy import Fault, Proxy
 from tests.support import FAST, wait_until
 
 QUICK = replace(FAST, request_timeout_seconds=0.3)
@@ -173,6 +174,19 @@ class OwnServer:
 def proxied(url: str) -> Proxy | MemoryProxy:
     """A proxy in front of the server."""
     return MemoryProxy(url) if url.startswith("memory://") else Proxy(url)
+
+
+async def say_in_flight(proxy: Proxy | MemoryProxy, fault: Fault, times: int) -> None:
+    """Answer the publishes that ``fault`` takes as a server does that has another of this subject under way (10164)."""
+    error = {"code": 400, "err_code": IN_FLIGHT, "description": "wrong last sequence"}
+    for number in range(times):
+
+        def published(number: int = number) -> bool:
+            return len(fault.hits) > number
+
+        await wait_until(published, description="published")
+        await fault.done.wait()
+        await proxy.say(fault.hits[number].reply, b"", msgspec.json.encode({"error": error, "stream": "any", "seq": 0}))
 
 
 async def crash(server: OwnServer, stores: Stores) -> None:

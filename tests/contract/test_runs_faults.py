@@ -18,8 +18,18 @@ from tenure.core.records import Phase, Policy
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
 from tenure.stores import Stores
-from tests.contract.support import OwnServer, claimed, connect, crash, finished, proxied, submit, submitted
-from tests.support import wait_until
+from tests.contract.support import (
+    OwnServer,
+    claimed,
+    connect,
+    crash,
+    finished,
+    proxied,
+    say_in_flight,
+    submit,
+    submitted,
+)
+from tests.support import FAST, wait_until
 
 VANISHES = Policy(result_ttl=1.0)
 
@@ -243,6 +253,23 @@ async def test_a_write_that_was_applied_unheard_is_recognised_by_who_wrote_it(na
             "k", claim, mine=lambda record: record.holder is not None and record.holder.session == "s"
         )
         assert len(lost.hits) == 1
+        assert isinstance(result, Committed)
+        assert result.decision.did is Did.WON
+        assert await stores.runs.read("k") == Found(result.record, result.revision)
+        assert result.record.attempt == 1
+
+
+async def test_a_write_that_the_server_says_is_in_flight_is_of_unknown_fate(nats_server: str, namespace: str):
+    """10164 is no refusal: what is in flight may be this very write. Made again, it is refused, and recognised."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace, FAST) as stores:
+        made = await submitted(stores)
+        unheard = proxy.lose_answer(lambda p: p.says("Tenure-State: running"))
+        claim = c.Claim(session="s", run_id=made.record.run_id, next_run_id="")
+        answers = asyncio.create_task(say_in_flight(proxy, unheard, 1))
+        result = await stores.runs.commit(
+            "k", claim, mine=lambda record: record.holder is not None and record.holder.session == "s"
+        )
+        await answers
         assert isinstance(result, Committed)
         assert result.decision.did is Did.WON
         assert await stores.runs.read("k") == Found(result.record, result.revision)

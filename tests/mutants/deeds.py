@@ -21,6 +21,20 @@ DEEDS = (
         (STORE + "test_runs_faults.py",),
     ),
     Guard(
+        "commit: what the server calls in flight (10164) is of unknown fate",
+        "src/tenure/nats/swaps.py",
+        "            unsure = unsure or ack.error.err_code == IN_FLIGHT\n",
+        "",
+        (STORE + "test_runs_faults.py::test_a_write_that_the_server_says_is_in_flight_is_of_unknown_fate",),
+    ),
+    Guard(
+        "dead letters: what the server calls in flight (10164) is no refusal",
+        "src/tenure/nats/dead.py",
+        "refusals += ack.error.err_code != IN_FLIGHT",
+        "refusals += 1",
+        (STORE + "test_dead_faults.py",),
+    ),
+    Guard(
         "commit: only who was unsure recognises a write as its own",
         "src/tenure/nats/runs.py",
         "            if repeated and mine is not None and",
@@ -33,6 +47,13 @@ DEEDS = (
         "            if unsure and once is not None and not untouched and not once(found.record):\n",
         "            if False:\n",
         (REAL + "test_scenarios_unknown_client_writes.py",),
+    ),
+    Guard(
+        "claim: a body's fence is the revision of its claim",
+        "src/tenure/worker/handler.py",
+        "            fence=revision,\n",
+        "            fence=record.attempt,\n",
+        (REAL + "test_fence.py",),
     ),
     Guard(
         "messages: [12] revisions of another bucket mean nothing",

@@ -17,13 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.dead import DeadLetter, Rejected, decode_letter, decode_rejected, encode_letter, encode_rejected
-from tenure.core.errors import OutcomeUnknown, StillOwed, Unavailable
+from tenure.core.errors import StillOwed, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import MARKER_TTL_SECONDS, NO_MESSAGE, NO_STREAM
-from tenure.nats.swaps import EXPECT, IN_FLIGHT, WRONG_SEQUENCE
+from tenure.nats.swaps import EXPECT, IN_FLIGHT, WRONG_SEQUENCE, swap
 from tenure.telemetry import get_logger
 
 _DAY_NANOS = 86_400 * 1_000_000_000
@@ -95,26 +95,18 @@ class Dead:
     async def remove(self, kept: Kept, patience: Patience) -> bool:
         """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
         headers = {EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
-        unsure = False
-        while True:
-            try:
-                ack = await self._conn.put(self._subject(kept.letter), b"", headers)
-            except NotSent as error:
-                why: object = error
-            except Lost as error:
-                why, unsure = error, True
-            else:
-                if ack.error is None:
-                    return True
-                if ack.error.err_code == WRONG_SEQUENCE:
-                    return unsure  # then by my own earlier copy, as far as anybody can tell
-                why = ack.error.description
-            if not await patience.pause():
-                if unsure:
-                    msg = f"the dead letter of {kept.letter.key!r} may be removed, or not: {why}"
-                    raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id)
-                msg = f"the dead letter of {kept.letter.key!r} cannot be removed: {why}"
-                raise Unavailable(msg)
+        letter = kept.letter
+        revision, unsure = await swap(
+            self._conn,
+            self._subject(letter),
+            b"",
+            headers,
+            patience,
+            what=f"the removal of the dead letter of {letter.key!r}",
+            key=letter.key,
+            run_id=letter.run_id,
+        )
+        return revision > 0 or unsure  # then by my own earlier copy, as far as anybody can tell
 
     async def find(
         self,

@@ -1,4 +1,4 @@
-"""A compare-and-swap, made again until its fate is known: the one way in which the runs bucket is written."""
+"""A compare-and-swap, made again until its fate is known: how the runs bucket is written, and dead letters are removed."""
 
 from __future__ import annotations
 

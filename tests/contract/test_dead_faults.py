@@ -1,0 +1,56 @@
+"""Contract of the dead stream under faults: what a server that has another write of the subject under way (10164) makes of a letter."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tenure.core.dead import DeadLetter
+from tenure.core.records import Failure, Task
+from tenure.nats.dead import Kept
+from tenure.nats.patience import Patience
+from tenure.stores import Stores
+from tests.contract.support import connect, proxied, say_in_flight
+from tests.support import FAST
+
+LETTER = DeadLetter(
+    schema=1,
+    key="k",
+    run_id="r",
+    generation=1,
+    actor="a",
+    queue="default",
+    priority="normal",
+    task=Task(actor="a"),
+    attempts=1,
+    failures=1,
+    failure=Failure(type="ValueError", message="no"),
+    queued_at=1.0,
+    died_at=2.0,
+)
+
+
+async def letters(stores: Stores) -> list[Kept]:
+    return [kept async for kept in stores.dead.find(Patience(stores.clock, 5.0))]
+
+
+async def test_a_letter_is_kept_however_often_the_server_says_that_one_is_in_flight(nats_server: str, namespace: str):
+    """That passes by itself: it is no refusal, of which a few are enough to call for a person."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace, FAST) as stores:
+        lost = proxy.lose(lambda p: p.subject.startswith(stores.names.dead_prefix), times=6)
+        answers = asyncio.create_task(say_in_flight(proxy, lost, 6))
+        await stores.dead.keep(LETTER, Patience(stores.clock, 20.0))
+        await answers
+        assert [kept.letter for kept in await letters(stores)] == [LETTER]
+
+
+async def test_a_removal_that_the_server_says_is_in_flight_may_be_ones_own(nats_server: str, namespace: str):
+    """Made again it is refused, since the letter is gone: by this removal, so the caller is not told that it was another's."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace, FAST) as stores:
+        await stores.dead.keep(LETTER, Patience(stores.clock, 5.0))
+        (kept,) = await letters(stores)
+        unheard = proxy.lose_answer(lambda p: p.subject.startswith(stores.names.dead_prefix))
+        answers = asyncio.create_task(say_in_flight(proxy, unheard, 1))
+        assert await stores.dead.remove(kept, Patience(stores.clock, 5.0))
+        await answers
+        assert await letters(stores) == []
+        assert not await stores.dead.remove(kept, Patience(stores.clock, 5.0))
