@@ -64,7 +64,8 @@ class Rescheduled:
 class Context:
     """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop.
 
-    ``fence`` rises with every claim of the key: give it to the outside world so that it can refuse older writers.
+    ``fence`` rises with every claim of the key, purged and submitted anew or not, for as long as the namespace's bucket is not
+    deleted: give it to the outside world so that it can refuse older writers.
     ``deadline`` is when the attempt times out (aware, UTC), or None. ``trace``: the W3C traceparent to give to others, empty
     where nobody traces.
     """

@@ -10,6 +10,7 @@ from tenure.core import commands as c
 from tenure.core.aftermath import MAX_OWED_LETTERS
 from tenure.core.outcomes import Decision, Did
 from tenure.core.records import TERMINAL, Holder, Hooks, Last, Phase, Record
+from tests.unit.core.fences import Fences
 
 STARTS = {Did.WON, Did.TAKEOVER, Did.RECLAIMED}
 TAILS = (c.Succeed, c.FailAttempt, c.SnoozeRun, c.HandBack)
@@ -19,7 +20,7 @@ TAILS = (c.Succeed, c.FailAttempt, c.SnoozeRun, c.HandBack)
 class Ghost:
     """What has happened to the key. ``runs``, ``bodies``: all there ever were, and the revision that made each."""
 
-    revision: int = 0
+    fences: Fences = field(default_factory=Fences)
     runs: dict[str, int] = field(default_factory=dict)
     bodies: dict[Holder, int] = field(default_factory=dict)
     over: set[Holder] = field(default_factory=set)
@@ -35,8 +36,8 @@ class Ghost:
 
     def stored(self, before: Record | None, made: Decision, command: c.Command, now: float) -> None:
         """Check and note one accepted step. A decision without a record: it is gone."""
-        self.revision += 1
         after, did = made.record, made.did
+        self.fences.stored(after, claimed=did in STARTS)
         self._count(made, command)
         if after is None:
             assert before is not None
@@ -78,7 +79,7 @@ class Ghost:
             assert after.run_id not in self.runs, "a run id was used again"
             assert (after.attempt, after.failures, after.holder, after.stop) == (0, 0, None, None)
             assert after.phase is Phase.WAITING
-            self.runs[after.run_id] = self.revision
+            self.runs[after.run_id] = self.fences.revision
         elif before is not None:
             assert after.failures - before.failures in {0, 1}
 
@@ -99,9 +100,8 @@ class Ghost:
         assert after.run_id not in self.outcomes, "a finished run runs again"
         assert after.failures < after.task.policy.max_attempts, "a body beyond its budget [22]"
         assert before.due <= now or before.phase is Phase.RUNNING
-        assert all(self.revision > fence for fence in self.bodies.values())
         self._no_other_body(after, now)
-        self.bodies[after.holder] = self.revision
+        self.bodies[after.holder] = self.fences.revision
 
     def _no_other_body(self, after: Record, now: float) -> None:
         """Invariant 8: no second body, unless under parallel, beside a void one, or one under a closed session."""

@@ -14,13 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenure.core.outcomes import Did, Why
+from tests.unit.core.fences import Fences, FromOne, OfTheAttempt
 from tests.unit.core.walk import Walk
 
 BLOCKS, WALKS, STEPS = range(8), 500, 60
 
 
-def walk(seed: int) -> Walk:
+def walk(seed: int, fences: type[Fences] = Fences) -> Walk:
     chance = Walk(random.Random(seed).choice)
+    chance.ghost.fences = fences()
     try:
         chance.go(STEPS)
     except AssertionError as error:
@@ -39,6 +41,16 @@ def test_the_invariants_hold_on_random_walks(block: int) -> None:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_invariants_hold_on_walks_that_hypothesis_can_shrink(data: st.DataObject) -> None:
     Walk(lambda choices: data.draw(st.sampled_from(choices))).go(25)
+
+
+@pytest.mark.parametrize("fences", [FromOne, OfTheAttempt])
+def test_a_fence_that_goes_back_is_noticed(fences: type[Fences]) -> None:
+    def walks() -> None:
+        for seed in range(WALKS):
+            walk(seed, fences)
+
+    with pytest.raises(AssertionError, match="a fence went back"):
+        walks()
 
 
 def test_the_walks_get_everywhere() -> None:
