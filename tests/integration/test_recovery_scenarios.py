@@ -23,10 +23,15 @@ def app(site: Site) -> App:
 
 
 @pytest.mark.parametrize("body", ["sleeps", "busy"])
-async def test_scenario_11_a_blocked_loop_under_supervision_keeps_its_session(
-    site: Site, app: App, client: Client, workers: Workers, supervisors: Supervisors, body: str
+async def test_scenario_11_a_blocked_loop_under_supervision_keeps_its_session_and_its_message(
+    site: Site, client: Client, workers: Workers, supervisors: Supervisors, body: str
 ) -> None:
-    """dramatiq#692. A body blocks its worker's loop for 5 x ttl; another worker is free, and a supervisor watches."""
+    """dramatiq#692. A body blocks its worker's loop for 5 x ttl; another worker is free, and a supervisor watches.
+
+    That is 5 x ``ack_wait`` too: the message is given to nobody again.
+    """
+    site.settings["ack_wait_seconds"] = TTL
+    app = site.app
     await site.start_worker()
     run = await client.submit(app.actors[body].call(seconds=5 * TTL), key="k")
     await site.wait_for("started", "k")
@@ -34,7 +39,12 @@ async def test_scenario_11_a_blocked_loop_under_supervision_keeps_its_session(
         assert await run.result(6 * TTL + WITHIN_SECONDS) == "attempt 1"
         assert supervisor.metrics.repairs["session"] == 0
         assert supervisor.metrics.repairs["takeover"] == 0
+        lane = f"CONSUMER.INFO.{app.names.work_stream}.{app.names.consumer('default', 'normal')}"
+        info = await client.stores.conn.api(lane, {})
     assert len(site.events("started", "k")) == 1
+    assert isinstance(info, dict)
+    assert info["config"]["ack_wait"] == TTL * 1e9
+    assert info["delivered"]["consumer_seq"] == 1, "deliveries"
 
 
 async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(

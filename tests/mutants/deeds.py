@@ -56,6 +56,18 @@ DEEDS = (
         (REAL + "test_fence.py",),
     ),
     Guard(
+        "lease: a body that blocks its loop does not stop the in-progress acks",
+        "src/tenure/lease.py",
+        '                    await conn.publish(reply, b"+WPI")\n',
+        "                    main = self._on_lost.__self__._loop\n"
+        "                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), main))\n"
+        '                    await conn.publish(reply, b"+WPI")\n',
+        (
+            REAL + "test_recovery_scenarios.py::"
+            "test_scenario_11_a_blocked_loop_under_supervision_keeps_its_session_and_its_message",
+        ),
+    ),
+    Guard(
         "messages: [12] revisions of another bucket mean nothing",
         "src/tenure/nats/work.py",
         "        if head.i != self.incarnation or not data:",
