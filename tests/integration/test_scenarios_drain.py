@@ -121,7 +121,7 @@ def register(app: App, **options: object) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("after", [1, 40])
-async def test_no_body_starts_after_sigterm_and_the_rest_runs_elsewhere(
+async def test_scenario_23_no_body_starts_after_sigterm_and_the_rest_runs_elsewhere(
     after: int, app: App, client: Client, workers: Workers, processes: Processes
 ):
     """SIGTERM under load, with claims in flight.
@@ -151,7 +151,7 @@ async def test_no_body_starts_after_sigterm_and_the_rest_runs_elsewhere(
     assert len(started) + len(bodies) == 120
 
 
-async def test_a_claim_in_flight_when_the_signal_comes_starts_no_body(
+async def test_scenario_23_a_claim_in_flight_when_the_signal_comes_starts_no_body(
     app: App, client: Client, nats_server: str, workers: Workers
 ):
     """The claim is on its way, the drain signal comes, the claim is won.
@@ -177,7 +177,7 @@ async def test_a_claim_in_flight_when_the_signal_comes_starts_no_body(
     assert bodies == [("k", 2, 0)]
 
 
-async def test_bodies_that_do_not_finish_in_time_are_cancelled_and_handed_back_uncounted(
+async def test_scenario_23_bodies_that_do_not_finish_in_time_are_cancelled_and_handed_back_uncounted(
     app: App, client: Client, workers: Workers
 ):
     """drain_seconds are over: the body is cancelled, its run waits at once for another worker."""
@@ -196,7 +196,9 @@ async def test_bodies_that_do_not_finish_in_time_are_cancelled_and_handed_back_u
     assert bodies == [("k", 1, 0), ("k", 2, 0)]
 
 
-async def test_a_body_that_ignores_the_drain_is_given_up_without_a_failure(app: App, client: Client, workers: Workers):
+async def test_scenario_23_a_body_that_ignores_the_drain_is_given_up_without_a_failure(
+    app: App, client: Client, workers: Workers
+):
     """It swallows its cancellation past its grace.
 
     Only its session is closed, as drained; the takeover counts nothing [27].
@@ -226,7 +228,9 @@ async def test_a_body_that_ignores_the_drain_is_given_up_without_a_failure(app: 
 
 
 @pytest.mark.long
-async def test_five_sigterms_cost_no_retry(app: App, client: Client, workers: Workers, processes: Processes):
+async def test_scenario_25_five_sigterms_cost_no_retry(
+    app: App, client: Client, workers: Workers, processes: Processes
+):
     """max_attempts 2, five workers drained in the middle of the body.
 
     The sixth still runs it, and its budget is whole.
@@ -246,7 +250,7 @@ async def test_five_sigterms_cost_no_retry(app: App, client: Client, workers: Wo
     assert bodies == [("k", 6, 0)]
 
 
-async def test_snooze_costs_no_retry_and_a_failure_still_does(app: App, client: Client, workers: Workers):
+async def test_scenario_25_snooze_costs_no_retry_and_a_failure_still_does(app: App, client: Client, workers: Workers):
     """max_attempts 2.
 
     Five snoozes, one failure and a snooze leave the one attempt that is due; the next failure is the last.

@@ -76,7 +76,7 @@ RESULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", RESULTS)
-async def test_a_result_that_cannot_be_encoded_fails_that_run_at_once(
+async def test_scenario_37_a_result_that_cannot_be_encoded_fails_that_run_at_once(
     kind: str, app: App, client: Client, workers: Workers, connections_stay: None
 ):
     """No retry can do better, and the worker is none the worse: five attempts are allowed, one is made."""
@@ -109,7 +109,7 @@ ERRORS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-async def test_any_exception_becomes_a_stored_failure(
+async def test_scenario_37_any_exception_becomes_a_stored_failure(
     kind: str, app: App, client: Client, workers: Workers, connections_stay: None
 ):
     """Exceptions travel as text and are never built again; they are retried like any other."""
@@ -131,7 +131,7 @@ async def test_any_exception_becomes_a_stored_failure(
     assert attempts == [1, 2]
 
 
-async def test_arguments_that_no_longer_decode_fail_that_run_at_once(
+async def test_scenario_37_arguments_that_no_longer_decode_fail_that_run_at_once(
     app: App, client: Client, workers: Workers, namespace: str, connections_stay: None
 ):
     """A deploy changed the signature while runs waited: those fail by name, without a retry; new ones run."""
@@ -165,7 +165,7 @@ SIZES = [65_000, 66_000, MIB - 10, 5 * MIB]
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_large_arguments_and_results_arrive_whole(
+async def test_scenario_38_large_arguments_and_results_arrive_whole(
     size: int, app: App, client: Client, workers: Workers, connections_stay: None
 ):
     """1 MiB - 10 B fits the payload but not with its headers.
@@ -184,7 +184,7 @@ async def test_large_arguments_and_results_arrive_whole(
         await is_well(client, app)
 
 
-async def test_what_is_over_the_blob_limit_is_refused_by_name(
+async def test_scenario_38_what_is_over_the_blob_limit_is_refused_by_name(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):
     """64 MiB of arguments: InvalidCall, nothing stored.
@@ -210,7 +210,7 @@ async def test_what_is_over_the_blob_limit_is_refused_by_name(
     assert attempts == [1]
 
 
-async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection(
+async def test_scenario_38_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection(
     app: App, workers: Workers, connections_stay: None
 ):
     """Result, successor and spawned runs fit by themselves, and together not one message.
@@ -239,7 +239,7 @@ async def test_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_co
         await is_well(client, app)
 
 
-async def test_a_record_that_only_its_headers_put_over_the_limit_is_refused(
+async def test_scenario_38_a_record_that_only_its_headers_put_over_the_limit_is_refused(
     app: App, client: Client, connections_stay: None
 ):
     """The server counts payload and headers together, and answers with the end of the connection.
@@ -258,7 +258,7 @@ async def test_a_record_that_only_its_headers_put_over_the_limit_is_refused(
     assert 20 <= refused < 40
 
 
-async def test_more_spawned_runs_than_one_record_holds_fail_the_run_by_name(
+async def test_scenario_38_more_spawned_runs_than_one_record_holds_fail_the_run_by_name(
     app: App, client: Client, workers: Workers, connections_stay: None
 ):
     """Outbox entries live in the record: too many are a clear error of that run, all or nothing."""
@@ -308,7 +308,9 @@ async def submitted(client: Client, app: App, keys: list[str], delay: float | No
     return runs
 
 
-async def test_nasty_keys_all_run_and_none_collides(app: App, client: Client, workers: Workers, connections_stay: None):
+async def test_scenario_39_nasty_keys_all_run_and_none_collides(
+    app: App, client: Client, workers: Workers, connections_stay: None
+):
     """Wildcards, system subjects, control characters, look-alikes, the empty-looking, the longest.
 
     Each is one key of its own.
@@ -331,7 +333,7 @@ async def test_nasty_keys_all_run_and_none_collides(app: App, client: Client, wo
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60), min_size=5, max_size=40, unique=True
     )
 )
-async def test_any_unicode_key_runs_and_can_be_found_and_cancelled(
+async def test_scenario_39_any_unicode_key_runs_and_can_be_found_and_cancelled(
     keys: list[str], app: App, client: Client, workers: Workers
 ):
     """A sample of all keys through a real server: submitted, run, read, listed, cancelled; never another key's."""
@@ -349,7 +351,7 @@ async def test_any_unicode_key_runs_and_can_be_found_and_cancelled(
 
 
 @pytest.mark.parametrize("key", ["", "x" * 4_096, "\U0001f9ff" * 1_024, "\ud800", 7, None, b"k"])
-async def test_a_key_that_cannot_be_is_an_error_that_names_it(key: Any, app: App, client: Client):
+async def test_scenario_39_a_key_that_cannot_be_is_an_error_that_names_it(key: Any, app: App, client: Client):
     """Empty, 4 KiB, half a surrogate pair, no string: refused by every door before anything is sent."""
     register_echo(app)
     call = app.actors["echo"].call()
@@ -374,7 +376,7 @@ async def _handle(client: Client, key: Any) -> None:
     client.run(key)
 
 
-async def test_the_subject_of_every_key_stays_within_its_namespace(app: App, client: Client):
+async def test_scenario_39_the_subject_of_every_key_stays_within_its_namespace(app: App, client: Client):
     """What the server has stored after the nasty keys: records and wake-ups of this namespace, one token each."""
     register_echo(app)
     await submitted(client, app, NASTY)

@@ -67,7 +67,7 @@ async def at_once(many: list[Client], app: App, **options: Any) -> list[Run[str]
     return out
 
 
-async def test_a_hundred_concurrent_submits_are_one_run_that_all_callers_get(
+async def test_scenario_43_a_hundred_concurrent_submits_are_one_run_that_all_callers_get(
     app: App, workers: Workers, nats_server: str
 ):
     """Each creates with "expects 0"; the server lets one in, 99 are refused, read, and find it live."""
@@ -85,7 +85,7 @@ async def test_a_hundred_concurrent_submits_are_one_run_that_all_callers_get(
     assert bodies == [(1, 1, f"{winner}")]
 
 
-async def test_a_hundred_concurrent_submits_while_workers_run_start_no_body_nobody_was_told_of(
+async def test_scenario_43_a_hundred_concurrent_submits_while_workers_run_start_no_body_nobody_was_told_of(
     app: App, workers: Workers, nats_server: str
 ):
     """Runs end between the submits, so new generations begin.
@@ -151,7 +151,7 @@ async def test_a_hundred_concurrent_replaces_are_a_hundred_generations_and_the_l
     assert bodies == [(100, 1, text)]
 
 
-async def test_a_producer_killed_between_record_and_wake_up_is_found_by_the_next_submit(
+async def test_scenario_43_a_producer_killed_between_record_and_wake_up_is_found_by_the_next_submit(
     app: App, client: Client, workers: Workers, nats_server: str, namespace: str
 ):
     """A kill -9 after the record is stored: nothing wakes the key.
@@ -183,7 +183,7 @@ async def test_a_producer_killed_between_record_and_wake_up_is_found_by_the_next
     assert [text for _, _, text in bodies].count("killed") == 1
 
 
-async def test_a_submit_interrupted_between_record_and_wake_up_is_found_by_the_next(
+async def test_scenario_43_a_submit_interrupted_between_record_and_wake_up_is_found_by_the_next(
     app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ):
     """The wake-up could not be stored: the run is stored for ever, and the error says so."""

@@ -24,7 +24,7 @@ def app(namespace: str) -> App:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_submit_whose_answer_is_lost_runs_once_and_knows_it(
+async def test_scenario_40_a_submit_whose_answer_is_lost_runs_once_and_knows_it(
     fault: str, app: App, workers: Workers, proxy: Proxy
 ):
     """Server stored the create, client never heard; one run id per submit, so its repeat finds itself.
@@ -43,7 +43,7 @@ async def test_a_submit_whose_answer_is_lost_runs_once_and_knows_it(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_wake_up_whose_answer_is_lost_is_a_copy_too_many_and_no_second_run(
+async def test_scenario_40_a_wake_up_whose_answer_is_lost_is_a_copy_too_many_and_no_second_run(
     fault: str, app: App, workers: Workers, proxy: Proxy
 ):
     """The wake-up is stored twice, or its first copy arrives long after the run has ended: the record decides."""
@@ -63,7 +63,9 @@ async def depth_is_zero(stores: Any) -> bool:
     return bool(info["state"]["messages"] == 0)
 
 
-async def test_a_submit_finds_itself_although_its_run_has_long_ended(app: App, workers: Workers, proxy: Proxy):
+async def test_scenario_40_a_submit_finds_itself_although_its_run_has_long_ended(
+    app: App, workers: Workers, proxy: Proxy
+):
     """Stored, run and finished before the client's repeat is refused.
 
     Still accepted, still this run, never a second one [8].
@@ -116,7 +118,7 @@ async def test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown(
     assert (status.run_id, status.generation) == (newest.run_id, 3)
 
 
-async def test_a_submit_of_a_live_key_whose_answer_is_lost_joins_it(app: App, client: Client, proxy: Proxy):
+async def test_scenario_40_a_submit_of_a_live_key_whose_answer_is_lost_joins_it(app: App, client: Client, proxy: Proxy):
     """The lost create met a record that had been there before it: certainly not applied, and no reason to give up."""
     counted = Counted(app)
     run = await client.submit(counted.actor.call(), key="k")
@@ -128,7 +130,9 @@ async def test_a_submit_of_a_live_key_whose_answer_is_lost_joins_it(app: App, cl
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App, client: Client, proxy: Proxy):
+async def test_scenario_40_a_cancel_whose_answer_is_lost_says_cancelled(
+    fault: str, app: App, client: Client, proxy: Proxy
+):
     """Server stored the cancel, client never heard: "finished" would be wrong, it was this cancel that ended it."""
     counted = Counted(app)
     async with app.connect(proxy.url) as canceller:
@@ -144,7 +148,7 @@ async def test_a_cancel_whose_answer_is_lost_says_cancelled(fault: str, app: App
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("which", ["record", "signal"])
-async def test_a_cancel_of_a_running_body_stops_it_whichever_of_its_writes_is_lost(
+async def test_scenario_40_a_cancel_of_a_running_body_stops_it_whichever_of_its_writes_is_lost(
     which: str, fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
 ):
     """The record says ``stopping``, then the signal tells the body: each is repeated until the server has it."""
@@ -170,7 +174,7 @@ async def test_a_cancel_of_a_running_body_stops_it_whichever_of_its_writes_is_lo
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("tried", ["create", "replacement"])
-async def test_a_replace_whose_answer_is_lost_is_one_generation(
+async def test_scenario_40_a_replace_whose_answer_is_lost_is_one_generation(
     tried: str, fault: str, app: App, client: Client, workers: Workers, proxy: Proxy
 ):
     """Over a running body, whose record was there before: so the first try, a create, was not what made the key move on."""

@@ -28,7 +28,7 @@ def app(namespace: str) -> App:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_worker_recognises_its_own_claim_and_runs_once(
+async def test_scenario_40_a_worker_recognises_its_own_claim_and_runs_once(
     fault: str, app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Server committed the claim, worker never heard.
@@ -56,7 +56,7 @@ async def test_a_worker_recognises_its_own_claim_and_runs_once(
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("ends", ["return", "raise", "snooze"])
-async def test_a_worker_recognises_its_own_outcome(
+async def test_scenario_40_a_worker_recognises_its_own_outcome(
     fault: str, ends: str, app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Server stored the outcome, worker never heard: the refusal of its repeat is not "superseded".
@@ -92,7 +92,7 @@ async def test_a_worker_recognises_its_own_outcome(
     assert not any(metrics.fenced.values())
 
 
-async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
+async def test_scenario_40_an_outcome_is_recognised_although_the_key_has_moved_on(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Generation 1's outcome is stored, its answer lost.
@@ -114,7 +114,7 @@ async def test_an_outcome_is_recognised_although_the_key_has_moved_on(
     assert not any(metrics.superseded.values())
 
 
-async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
+async def test_scenario_40_a_perpetual_run_recognises_its_outcome_in_its_successor(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """Outcome and successor are one write, whose answer is lost.
@@ -134,7 +134,7 @@ async def test_a_perpetual_run_recognises_its_outcome_in_its_successor(
     assert metrics.outcomes["counted", "rescheduled"] >= 2
 
 
-async def test_a_drained_worker_recognises_its_own_hand_back(
+async def test_scenario_40_a_drained_worker_recognises_its_own_hand_back(
     app: App, client: Client, behind: Workers, workers: Workers, proxy: Proxy
 ):
     """The hand-back is stored, its answer lost: the run waits, uncounted, and the next worker runs it."""
@@ -156,7 +156,7 @@ async def test_a_drained_worker_recognises_its_own_hand_back(
     assert stopped.failures == [0, 0]
 
 
-async def test_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
+async def test_scenario_40_a_superseded_bodys_confirm_is_repeated_until_it_is_stored(
     app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """The one confirm of a superseded body is lost on its way.
@@ -183,7 +183,7 @@ def session_write(app: App) -> Matches:
 
 @pytest.mark.parametrize("fault", ["lose_answer", "cut_answer", "lose"])
 @pytest.mark.parametrize("which", ["create", "renewal"])
-async def test_a_session_survives_lost_answers_to_its_own_writes(
+async def test_scenario_40_a_session_survives_lost_answers_to_its_own_writes(
     fault: str, which: str, app: App, client: Client, behind: Workers, proxy: Proxy
 ):
     """The next renewal is refused by the one whose answer was lost.
