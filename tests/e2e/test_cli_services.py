@@ -22,7 +22,6 @@ from tests.support import FAST, wait_until
 # -- server and setup ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 async def test_server_serves_until_it_is_told_to_stop_and_keeps_its_store(own: Cli) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         serving = own.start("server", "--store", str(own.folder / "store"), "--port", "0")
@@ -195,8 +194,9 @@ async def test_a_second_signal_lets_nothing_finish_and_a_body_that_ends_then_is_
     assert [own.json("show", "k")[name] for name in ("phase", "failures")] == ["queued", 0]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("actor", "sign"), [("stuck", "stuck-body"), ("block", "blocking-body")])
+@pytest.mark.parametrize(
+    ("actor", "sign"), [("stuck", "stuck-body"), pytest.param("block", "blocking-body", marks=pytest.mark.long)]
+)
 async def test_a_second_signal_comes_to_an_end_whatever_the_body_does(own: Cli, actor: str, sign: str) -> None:
     """A thread that hears nothing is given up after ``stop_seconds``; so is a body that blocks the event loop."""
     log = own.folder / "stderr.log"
@@ -222,13 +222,16 @@ async def test_a_third_signal_ends_a_worker_at_once(own: Cli) -> None:
         assert await asyncio.to_thread(worker.process.wait, 1) == Exit.INTERRUPTED
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seconds", [2, 5], ids=["given", "default"])
+@pytest.mark.parametrize(
+    "seconds",
+    [1, pytest.param(2, marks=pytest.mark.long), pytest.param(5, marks=pytest.mark.long)],
+    ids=["short", "given", "default"],
+)
 async def test_a_worker_without_its_server_ends_its_drain_within_bounds_and_says_so(own: Cli, seconds: int) -> None:
     """The server dies, then SIGTERM: trust ends with the ttl, what runs is cancelled; nothing can be handed back."""
     log = own.folder / "stderr.log"
-    if seconds == 5:
-        own.module.write_text(own.module.read_text().replace("session_ttl_seconds=2.0, ", ""))
+    settings = {1: "session_ttl_seconds=1.0, request_timeout_seconds=0.3, ", 2: "session_ttl_seconds=2.0, ", 5: ""}
+    own.module.write_text(own.module.read_text().replace("session_ttl_seconds=2.0, ", settings[seconds]))
     with EmbeddedServer() as server:
         own.url = server.url
         with own.worker(DRAIN="60") as worker:
@@ -276,6 +279,15 @@ def test_a_worker_that_would_be_killed_before_its_drain_may_end_does_not_start(o
     own.url = "nats://127.0.0.1:9"  # it is compared before there is anything to drain
     _, said = own.fast("worker", "tasks:app", "--killed-after", "18", code=2)
     assert re.search(rf"a drain of '{own.namespace}' may take 19 s .* would be killed after 18 s", said)
+
+
+async def test_dev_serves_and_works_until_it_is_told_to_stop(own: Cli) -> None:
+    process = own.start("dev", "tasks:app", "--port", "0", TENURE_NATS_URL="")
+    own.url = re.findall(r"nats://[\d.:]+", line_of(process))[0]
+    assert "ready" in line_of(process)
+    assert own.json("submit", "tasks:app", "greet", "--arg", "name=Ada", "--wait")["result"]["text"] == "hello Ada"
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(process.wait, 15) == 0
 
 
 @pytest.mark.long

@@ -276,7 +276,6 @@ async def test_scenario_12_a_frozen_process_is_fenced_when_it_wakes(
     assert frozen.noted("start", "quick")[0][3] != session
 
 
-@pytest.mark.long
 async def test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it(
     app: App, client: Client, workers: Workers, start: Callable[[float], Process]
 ):
@@ -305,7 +304,7 @@ async def test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it(
         assert await depth(client.stores) == 1
         frozen.popen.send_signal(signal.SIGCONT)
         await wait_until(lambda: frozen.noted("stopped", "waits"), description="its body is told")
-        for _ in range(10):
+        for _ in range(5):
             await asyncio.sleep(0.1)  # paused: its write is refused meanwhile
             assert await depth(client.stores) == 1
         gate.set()
