@@ -266,6 +266,11 @@ DIFFERENCES = [
     ("sessions_stream", {"max_msgs_per_subject": 2}, "max_msgs_per_subject"),
     ("work_stream", {"discard": "new", "allow_msg_schedules": False}, "allow_msg_schedules"),
     ("work_stream", {"retention": "limits"}, "retention"),
+    ("blobs_stream", {"allow_rollup_hdrs": False}, "allow_rollup_hdrs"),
+    ("dead_stream", {"deny_delete": False}, "deny_delete"),
+    ("dead_stream", {"allow_msg_ttl": False}, "allow_msg_ttl"),
+    ("inbox_stream", {"retention": "limits"}, "retention"),
+    ("inbox_stream", {"allow_rollup_hdrs": True}, "allow_rollup_hdrs"),
 ]
 
 

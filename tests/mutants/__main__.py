@@ -18,13 +18,14 @@ from rich.console import Console
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
 from tests.mutants.deeds_rates import RATES
+from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.limits import LIMITS
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *FIELD, *LIMITS, *RATES, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1

@@ -10,13 +10,14 @@ import pytest
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
 from tests.mutants.deeds_rates import RATES
+from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.limits import LIMITS
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *FIELD, *LIMITS, *RATES, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
