@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
-from tenure.cli.bench_report import FIGURES
+from tenure.cli.bench import run_bench
+from tenure.cli.bench_report import FIGURES, Report
 from tenure.cli.bench_stage import Account
+from tenure.cli.root import run
 
 
 @pytest.mark.long
@@ -46,6 +50,43 @@ def test_a_task_without_an_outcome_or_with_two_does_not_add_up() -> None:
     assert not Account(submitted=3, finished=2, outcomes=3).balanced
     assert not Account(submitted=3, finished=3, outcomes=4).balanced
     assert not Account(submitted=3, finished=3, outcomes=3, wrong=["a run went on to generation 2"]).balanced
+
+
+def a_report(**changed: float) -> Report:
+    """Of a run that kept every goal but those of ``changed``; ``idle_rss_mb`` was measured in its last repeat only."""
+    values = {figure.name: 1.0 if figure.goal is None else figure.goal for figure in FIGURES} | changed
+    once = {"idle_rss_mb": values.pop("idle_rss_mb")}
+    return Report.of(
+        [values, values, values | once], quick=False, server="2.12.0", series={}, account=Account(), seconds=1.0
+    )
+
+
+def test_the_table_says_which_figures_are_of_one_sample() -> None:
+    out = io.StringIO()
+    a_report().show(Console(file=out, width=160))
+    assert [line for line in out.getvalue().splitlines() if "one sample" in line] == [
+        line for line in out.getvalue().splitlines() if "idle worker: resident memory" in line
+    ]
+
+
+def test_check_is_exit_code_1_if_a_goal_is_missed_and_only_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An aim that is missed, or a figure that cannot be measured on this machine, is no failure."""
+    fine, slow = a_report(limited_share=float("nan")), a_report(submit_per_s=9_999.0, result_p50_ms=1.6)
+    assert fine.missed == []
+
+    def measured(report: Report, *, check: bool) -> int:
+        monkeypatch.setattr("tenure.cli.bench.measure", lambda **_: report)
+        return run_bench(quick=False, as_json=True, check=check)
+
+    assert [measured(fine, check=True), measured(slow, check=False), measured(slow, check=True)] == [0, 0, 1]
+    assert capsys.readouterr().err == "tenure: missed: submit_per_s, result_p50_ms\n"
+
+
+def test_check_does_not_judge_by_a_quick_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--quick", "--check"]) == 2
+    assert "leave --quick out" in capsys.readouterr().err
 
 
 def test_a_figure_is_judged_by_its_goal_first_and_then_by_its_aim() -> None:

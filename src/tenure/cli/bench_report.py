@@ -140,6 +140,11 @@ class Report(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def missed(self) -> list[str]:
+        """The figures whose goal was missed, by name; what was not measured is not among them."""
+        return [figure.name for figure in FIGURES if figure.verdict(self.value(figure.name)) == "missed"]
+
+    @property
     def machine(self) -> dict[str, Any]:
         """Where it ran."""
         from tenure import __version__
@@ -193,7 +198,7 @@ class Report(Struct, frozen=True, kw_only=True):
             table.add_row(
                 figure.text,
                 f"{value:,.{figure.digits}f} {figure.unit}",
-                f"{min(samples):,.{figure.digits}f} - {max(samples):,.{figure.digits}f}" if len(samples) > 1 else "",
+                f"{min(samples):,.{figure.digits}f} - {max(samples):,.{figure.digits}f}" if len(samples) > 1 else _ONCE,
                 _bound(figure, figure.goal),
                 _bound(figure, figure.aim),
                 "" if ratio is None else f"{ratio:.2f}",
@@ -212,6 +217,7 @@ class Report(Struct, frozen=True, kw_only=True):
             console.print(f"[red]{line}")
 
 
+_ONCE = "one sample"
 _COLOURS = {"goal met": "green", "aim met": "green", "missed": "red", "aim missed": "yellow"}
 
 

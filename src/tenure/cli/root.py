@@ -31,6 +31,7 @@ from tenure.cli.supervisor import supervisor
 from tenure.cli.tasks import replace, result, submit, trigger
 from tenure.cli.top import top
 from tenure.cli.worker import worker
+from tenure.core.errors import InvalidCall
 
 _USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for a wrong command line; it lives in click or, since typer brings its own, in typer."""
@@ -64,12 +65,20 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small part of everything, once.", show_default=False)
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 1 if a goal is missed; not with --quick.", show_default=False)
+    ] = False,
     as_json: o.AsJson = False,
 ) -> int:
-    """Measure this machine: submit, drain, latency, lateness, with a server of its own."""
+    """Measure this machine: submit, drain, latency, lateness, with a server of its own.
+
+    Exit code 1 if a task was lost, doubled or failed; with --check also if a figure missed its goal.
+    """
     from tenure.cli.bench import run_bench
 
-    return run_bench(quick=quick, as_json=as_json)
+    if quick and check:
+        raise InvalidCall("--check judges by a whole run: leave --quick out")
+    return run_bench(quick=quick, as_json=as_json, check=check)
 
 
 def _flowing(command: Callable[..., int]) -> str:
