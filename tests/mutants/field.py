@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.guard import REAL, Guard
+from tests.mutants.guard import CORE, REAL, Guard
 
 FIELD = (
     # -- what is asked of the server ---------------------------------------------------------------------------------
@@ -33,5 +33,121 @@ FIELD = (
         "        self._changed.set()\n        self.puller.refill_soon()\n",
         "        self._changed.set()\n",
         (REAL + "test_requests.py::test_a_freed_slot_is_refilled_at_once",),
+    ),
+    # -- scenarios from the field, by number -------------------------------------------------------------------------
+    Guard(
+        "scenario 01: only the holder stores an outcome, and what comes after it",
+        CORE + "endings.py",
+        "    if record.holder == holder:\n        return None\n",
+        "    return None\n",
+        (
+            REAL
+            + "test_scenarios_perpetual.py::test_scenario_01_the_slower_old_run_never_overwrites_the_newer_schedule",
+        ),
+    ),
+    Guard(
+        "scenario 02: a record that waits does not expire with the outcome in it",
+        CORE + "records.py",
+        "    if record.phase not in TERMINAL or record.previous",
+        "    if record.last is None or record.previous",
+        (REAL + "test_scenarios_perpetual.py::test_scenario_02_the_old_generations_outcome_never_hides_the_successor",),
+    ),
+    Guard(
+        "scenario 06: a cancelled run that fails is not retried",
+        CORE + "endings.py",
+        "        return conclude_stop(record, now, by=command.holder.session)\n    return _failed_attempt",
+        "        pass\n    return _failed_attempt",
+        (REAL + "test_scenarios_cancel.py::test_scenario_06_a_cancel_is_not_a_timeout",),
+    ),
+    Guard(
+        "scenario 08: a cancel of a key that is not there writes nothing",
+        "src/tenure/client.py",
+        "            if found.record is None:\n"
+        '                return Cancelled(outcome="not_found", key=key)\n'
+        "            pin",
+        "            if found.record is None:\n"
+        '                await stores.conn.put(stores.names.record(key), b"")\n'
+        '                return Cancelled(outcome="not_found", key=key)\n'
+        "            pin",
+        (REAL + "test_scenarios_cancel.py::test_scenario_08_cancelling_an_absent_key_stores_nothing",),
+    ),
+    Guard(
+        "scenario 09: stop signals are heard whatever the worker does",
+        "src/tenure/lease.py",
+        "                    group.create_task(sessions.watch_stops(self.id, self._on_stop).run()),\n",
+        "",
+        (REAL + "test_scenarios_cancel.py::test_scenario_09_a_full_worker_still_obeys_a_cancel",),
+    ),
+    Guard(
+        "scenario 10: a submit over a stopping run is not swallowed by it",
+        CORE + "generations.py",
+        "    if record.phase in TERMINAL or record.phase is Phase.STOPPING:\n",
+        "    if record.phase in TERMINAL:\n",
+        (
+            REAL
+            + "test_scenarios_cancel.py::test_scenario_10_a_key_whose_body_is_still_stopping_can_be_submitted_again_at_once",
+        ),
+    ),
+    Guard(
+        "scenario 17: the attempt is part of the fence",
+        CORE + "endings.py",
+        "    if record.holder == holder:\n        return None\n",
+        "    if record.holder is not None and record.holder.run_id == holder.run_id:\n        return None\n",
+        (REAL + "test_scenarios_retries.py::test_scenario_17_nor_can_one_that_somebody_else_has_ended",),
+    ),
+    Guard(
+        "scenario 37: what cannot be encoded is not tried again",
+        "src/tenure/worker/body.py",
+        "Fail | _Unencodable | InvalidCall",
+        "Fail | InvalidCall",
+        (REAL + "test_scenarios_encoding.py::test_scenario_37_a_result_that_cannot_be_encoded_fails_that_run_at_once",),
+    ),
+    Guard(
+        "scenario 38: arguments over the inline limit go to the blob store",
+        "src/tenure/stores.py",
+        "        if len(data) <= self.config.inline_limit_bytes:\n            return task\n",
+        "        if len(data) <= self.config.blob_limit_bytes:\n            return task\n",
+        (REAL + "test_scenarios_encoding.py::test_scenario_38_large_arguments_and_results_arrive_whole",),
+    ),
+    Guard(
+        "scenario 39: a key is escaped before it is part of a subject",
+        CORE + "subjects.py",
+        "    if _PLAIN_KEY.match(key):\n        return key\n    return _ESCAPED",
+        "    if _PLAIN_KEY.match(key) or not key.isspace():\n        return key\n    return _ESCAPED",
+        (REAL + "test_scenarios_encoding.py::test_scenario_39_nasty_keys_all_run_and_none_collides",),
+    ),
+    Guard(
+        "scenario 40: a claim of unknown fate is recognised",
+        "src/tenure/worker/head.py",
+        "commit(key, command, at=found, mine=mine, patience=patience)",
+        "commit(key, command, at=found, patience=patience)",
+        (REAL + "test_scenarios_unknown_writes.py::test_scenario_40_a_worker_recognises_its_own_claim_and_runs_once",),
+    ),
+    Guard(
+        "scenario 43: a submit of a live key joins it",
+        CORE + "generations.py",
+        "    return Refused(Why.LIVE)\n\n\ndef _joined",
+        "    return anew(record, command, now, Did.REPLACED)\n\n\ndef _joined",
+        (
+            REAL
+            + "test_scenarios_submit.py::test_scenario_43_a_hundred_concurrent_submits_are_one_run_that_all_callers_get",
+        ),
+    ),
+    Guard(
+        "scenario 43: who joins a run that nobody wakes gives it its wake-up",
+        "src/tenure/client.py",
+        "        await self.stores.help(result.found, self.stores.runs.patience())\n",
+        "",
+        (
+            REAL
+            + "test_scenarios_submit.py::test_scenario_43_a_producer_killed_between_record_and_wake_up_is_found_by_the_next_submit",
+        ),
+    ),
+    Guard(
+        "scenario 45: an answered request is forgotten",
+        "src/tenure/nats/connection.py",
+        "            self._waiting.pop(token, None)\n",
+        "            pass\n",
+        (REAL + "test_scenarios_memory.py",),
     ),
 )
