@@ -53,6 +53,25 @@ FIELD = (
         (REAL + "test_scenarios_perpetual.py::test_scenario_02_the_old_generations_outcome_never_hides_the_successor",),
     ),
     Guard(
+        "scenario 03: an outcome of another generation ends nobody's wait",
+        "src/tenure/run.py",
+        "        if last is not None and last.run_id == self.run_id:\n"
+        "            return last\n"
+        "        if record.run_id",
+        "        if last is not None:\n            return last\n        if record.run_id",
+        (
+            REAL
+            + "test_scenarios_replace.py::test_scenario_03_waiting_for_generation_2_is_not_woken_by_the_end_of_generation_1",
+        ),
+    ),
+    Guard(
+        "scenario 04: a wake-up of an old life claims nothing",
+        CORE + "claims.py",
+        "    if record.run_id != command.run_id:\n        return Refused(Why.SUPERSEDED)\n",
+        "",
+        (REAL + "test_scenarios_replace.py::test_scenario_04_a_purge_does_not_restart_generations",),
+    ),
+    Guard(
         "scenario 06: a cancelled run that fails is not retried",
         CORE + "endings.py",
         "        return conclude_stop(record, now, by=command.holder.session)\n    return _failed_attempt",
@@ -89,11 +108,35 @@ FIELD = (
         ),
     ),
     Guard(
+        "scenario 15: a session is renewed",
+        "src/tenure/lease.py",
+        "                    group.create_task(self._renew(sessions)),\n",
+        "",
+        (REAL + "test_scenarios_leases.py::test_scenario_15_a_run_of_ten_times_the_ttl_is_never_taken_over",),
+    ),
+    Guard(
         "scenario 17: the attempt is part of the fence",
         CORE + "endings.py",
         "    if record.holder == holder:\n        return None\n",
         "    if record.holder is not None and record.holder.run_id == holder.run_id:\n        return None\n",
         (REAL + "test_scenarios_retries.py::test_scenario_17_nor_can_one_that_somebody_else_has_ended",),
+    ),
+    Guard(
+        "scenario 23: an async body does not start after the drain signal",
+        "src/tenure/worker/body.py",
+        "            raise Stopped(context.stop_reason)\n        return await (actor",
+        "            pass\n        return await (actor",
+        (REAL + "test_scenarios_drain.py::test_scenario_23_a_claim_in_flight_when_the_signal_comes_starts_no_body",),
+    ),
+    Guard(
+        "scenario 25: what is handed back counts no failure",
+        CORE + "endings.py",
+        "    return decide(did, requeued(record, due, now, record.failure))",
+        "    return decide(did, requeued(replace(record, failures=record.failures + 1), due, now, record.failure))",
+        (
+            REAL + "test_scenarios_drain.py::test_scenario_25_snooze_costs_no_retry_and_a_failure_still_does",
+            REAL + "test_scenarios_drain.py::test_scenario_25_sigterms_cost_no_retry",
+        ),
     ),
     Guard(
         "scenario 37: what cannot be encoded is not tried again",
