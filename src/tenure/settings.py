@@ -10,12 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.clock import SYSTEM
+from tenure.core.cron import ScheduleError, fire_after
 from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError
 from tenure.core.given import number, plain, whole
 from tenure.core.given import seconds as seconds_of
 from tenure.core.permits import Bound
 from tenure.core.records import CatchUp, Overlap, Policy, Task
-from tenure.core.schedule import ScheduleError, check_cron
 from tenure.core.subjects import check_name, check_priority
 from tenure.payloads import MAX_DEPTH, is_deeper
 
@@ -152,7 +152,7 @@ def with_schedule(
     if not isinstance(cron, str) or not isinstance(tz, str):
         raise ConfigError(f"actor {actor}: cron and tz must be text, got {cron!r} and {tz!r}")
     try:
-        check_cron(cron, tz, SYSTEM.now())
+        fire_after(cron, tz, SYSTEM.now())
     except ScheduleError as error:
         raise ConfigError(f"actor {actor}: {error}") from error
     return replace(policy, cron=cron, tz=tz, catch_up=catch_up, autostart=autostart)
