@@ -120,9 +120,9 @@ class Site(Cli):
         """A worker that pulls."""
         return await self._ready("worker", arguments, url, target)
 
-    async def start_supervisor(self, *arguments: str, url: str = "") -> Process:
+    async def start_supervisor(self, *arguments: str, url: str = "", target: str = TARGET) -> Process:
         """A supervisor that has swept once."""
-        return await self._ready("supervisor", arguments, url)
+        return await self._ready("supervisor", arguments, url, target)
 
     async def _ready(self, command: str, arguments: tuple[str, ...], url: str, target: str = TARGET) -> Process:
         process = self.command(command, target, "--log-json", *arguments, url=url)

@@ -50,6 +50,18 @@ def make_old(namespace: str, folder: Path, **settings: Any) -> App:
     return app
 
 
+def make_beating(namespace: str, folder: Path, **settings: Any) -> App:
+    """An app with a schedule that starts by itself, each second."""
+    app = App(namespace, config=replace(QUICK, **settings))
+    site = _Folder(folder)
+
+    @app.actor(cron="* * * * * *", autostart=True)
+    async def beat(ctx: Context) -> None:
+        site.note(ctx, "tick")
+
+    return app
+
+
 class _Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -230,3 +242,4 @@ _OWN = (os.environ.get("TENURE_NAMESPACE", "nobody"), Path.cwd())
 _SETTINGS = settings_of(os.environ.get(SETTINGS, "{}"))
 app = make(*_OWN, **_SETTINGS)
 old = make_old(*_OWN, **_SETTINGS)
+beating = make_beating(*_OWN, **_SETTINGS)
