@@ -64,6 +64,7 @@ MEANINGS = {
     "lease.not_renewed": "a renewal failed; tried again while the session lives",
     "lease.renewed": "renewed after failures",
     "letter.unreadable": "a dead letter, or a rejected command, that is none of Tenure's, or of a newer one",
+    "limit.full": "a run finds no place, for those who hold or await one fill a message; asked for again after `ack_wait`",
     "limit.handed_over": "parked runs were given free places of a limit",
     "limits.not_looked_at": "a worker's start could not hand over what newer code allows more; the next start or end, or a sweep, does",
     "limit.not_repaired": "the server did not answer, or the entry is none of Tenure's; looked at again",

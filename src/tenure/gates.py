@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tenure.clock import Clock
+from tenure.core.errors import InvalidCall, TenureError
 from tenure.core.permits import Answer, Asked, Decided, Give, Look, Permit, Take, decide, room_to_hand_over
 from tenure.crew import Crew, Pace, Request
 from tenure.nats.limits import FoundEntry, Limits
@@ -28,6 +29,10 @@ _UNSEEN_SECONDS = 0.05
 
 Park = Callable[[], Awaitable[int]]
 """Stores the message of a run; the sequence of what it has stored, or 0."""
+
+
+class LimitFull(TenureError):
+    """Everybody who holds or waits for a place is named in one message, and one more name does not fit: try again later."""
 
 
 class _Gate:
@@ -257,12 +262,26 @@ class Gates:
                 gate.keep = None
             try:
                 await self._settle(name, gate, batch, may_wait=may_wait)
+            except InvalidCall:
+                await self._settle_each(name, gate, batch)
             except Exception as error:  # noqa: BLE001  (each of those who asked raises it)
                 gate.found = None
                 for request in batch:
                     request.fail(error)
         gate.serving = False
         self._wait_on(name, gate)
+
+    async def _settle_each(self, name: str, gate: _Gate, batch: list[Request]) -> None:
+        """What all of them ask for does not fit an entry: those whose own name is too much are told so, and no others."""
+        for request in batch:
+            gate.found = None
+            try:
+                await self._settle(name, gate, [request], may_wait=False)
+            except InvalidCall as error:
+                msg = f"limit {name} names as many runs as fit one message ({error}); shorter keys or a lower n help"
+                request.fail(LimitFull(msg))
+            except Exception as error:  # noqa: BLE001  (whoever asked raises it)
+                request.fail(error)
 
     def _wait_on(self, name: str, gate: _Gate) -> None:
         """Who waits parks when that has taken too long. What nobody deals with is forgotten."""
@@ -282,7 +301,7 @@ class Gates:
 
     async def _settle(self, name: str, gate: _Gate, batch: list[Request], *, may_wait: bool) -> None:
         patience = batch[0].patience
-        published: set[str] = set()
+        published = {request.run_id for request in batch if request.stored}
         handed: dict[str, Parked] = {}
         remembered = gate.found
         found = remembered or await self._limits.read(name, patience)

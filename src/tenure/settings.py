@@ -23,6 +23,9 @@ Seconds = float | timedelta
 OVERLAPS = ("stop", "wait", "parallel")
 CATCH_UPS = ("none", "one", "all")
 _MOST_LIMITS = 8
+_MOST_PLACES = 2_000
+"""Of one limit. Who holds them is one message of at most 1 MiB: 400 bytes for a run whose key is as long as may be, and 250 in line."""
+_SHORTEST_EVERY_SECONDS = 0.001
 _MAX_TASK_DEPTH = MAX_DEPTH + 100
 
 
@@ -62,7 +65,7 @@ class Retry:
 class Limit:
     """At most ``n`` bodies at once, over all workers.
 
-    Of all runs of the actor, or, with ``per``, of those that agree in that argument.
+    Of all runs of the actor, or, with ``per``, of those that agree in that argument. ``n``: from 1 to 2,000.
     """
 
     n: int
@@ -73,6 +76,10 @@ class Limit:
         number = whole(self.n)
         if number is None or number < 1:
             _bad_config(f"Limit: n must be a whole number >= 1, got {self.n!r}")
+        elif number > _MOST_PLACES:
+            _bad_config(
+                f"Limit: n must be at most {_MOST_PLACES:,}, got {self.n!r}: who holds a place is in one message"
+            )
         if self.per is not None and (not isinstance(self.per, str) or not self.per):
             _bad_config(f"Limit: per must be the name of an argument, or None for all runs, got {self.per!r}")
 
@@ -148,7 +155,10 @@ def with_schedule(
     if every is not None:
         if tz != "UTC":
             _bad_config(f"actor {actor}: tz belongs to cron=; every= counts seconds")
-        return replace(policy, every=_seconds(actor, "every", every, above=0.0), catch_up=catch_up, autostart=autostart)
+        interval = _seconds(actor, "every", every, above=0.0)
+        if interval < _SHORTEST_EVERY_SECONDS:
+            _bad_config(f"actor {actor}: every must be at least a millisecond, got {every!r}")
+        return replace(policy, every=interval, catch_up=catch_up, autostart=autostart)
     if not isinstance(cron, str) or not isinstance(tz, str):
         raise ConfigError(f"actor {actor}: cron and tz must be text, got {cron!r} and {tz!r}")
     try:

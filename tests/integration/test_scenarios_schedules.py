@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -27,6 +28,10 @@ async def tick_of(client: Client, ctx: Context) -> float:
     assert found.record is not None
     assert found.record.run_id == ctx.run_id
     return found.record.tick
+
+
+def _has(ticks: list[float], number: int) -> bool:
+    return len(ticks) >= number
 
 
 # -- 34 ------------------------------------------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ async def test_scenario_35_six_supervisors_fire_each_tick_once(
     async with workers.run(app), contextlib.AsyncExitStack() as stack:
         asking = await asyncio.gather(*(stack.enter_async_context(killable(app, nats_server)) for _ in range(6)))
         for number, task in enumerate(asking[:3], start=1):
-            await wait_until(lambda n=number: len(ticks) >= n * fires // 3, description="it fires", timeout=60.0)
+            await wait_until(partial(_has, ticks, number * fires // 3), description="it fires", timeout=60.0)
             task.cancel()
         await wait_until(lambda: len(ticks) >= fires, description=f"{fires} fires", timeout=60.0)
     assert ticks == [ticks[0] + number for number in range(len(ticks))]
@@ -137,7 +142,7 @@ async def test_scenario_36_restarts_keep_an_intervals_phase(
     while len(ticks) < fires:
         seen = len(ticks)
         async with workers.run(app), killable(app, nats_server):
-            await wait_until(lambda n=seen: len(ticks) > n, description="it fires")
+            await wait_until(partial(_has, ticks, seen + 1), description="it fires")
             await asyncio.sleep(0.1 * (seen % 3))  # paused: so long after a fire it is stopped
     first, *others = ticks[1:]  # the very first run is due at once, and its end begins the count
     steps = [(tick - first) / EVERY_SECONDS for tick in others]

@@ -16,6 +16,13 @@ def test_a_limit_of_no_whole_number_over_zero_is_refused(n: Any) -> None:
         Limit(n)
 
 
+@pytest.mark.parametrize("n", [2_001, 2**62])
+def test_a_limit_of_more_places_than_one_message_can_name_is_refused(n: int) -> None:
+    assert Limit(2_000).n == 2_000
+    with pytest.raises(ConfigError, match="Limit: n must be at most 2,000"):
+        Limit(n)
+
+
 @pytest.mark.parametrize("per", ["", 1, ["customer"], b"customer"])
 def test_per_is_the_name_of_an_argument(per: Any) -> None:
     with pytest.raises(ConfigError, match="Limit: per must be the name of an argument"):

@@ -20,13 +20,17 @@ from tenure.core.policy import SHORT_DELAY
 from tenure.core.records import Phase, Record, encode
 from tenure.core.switches import Switch
 from tenure.core.transitions import transition
+from tenure.gates import LimitFull
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Declined, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tenure.telemetry import get_logger
 from tenure.worker.holds import Holds
 from tenure.worker.places import Places, Ticket
 from tenure.worker.table import Table
+
+_log = get_logger("tenure.worker")
 
 
 class Won(Struct, frozen=True, tag=True):
@@ -139,6 +143,9 @@ class Head:
             return Later("unreadable", "", self._stores.config.ack_wait_seconds)
         except NewerSchema:
             return Later("newer_schema", "", self._stores.config.ack_wait_seconds)
+        except LimitFull as error:
+            _log.warning("limit.full", key=key, run_id=run_id, error=str(error))
+            return Later("busy", "", self._stores.config.ack_wait_seconds)
 
     async def _held(
         self, switch: Switch, delivery: Delivery, declined: Declined, ticket: Ticket, patience: Patience, *, stale: bool
