@@ -209,6 +209,55 @@ async def test_a_schedule_that_newer_code_has_no_more_ends_though_older_code_sti
     assert status.phase in {"scheduled", "queued"}
 
 
+async def test_a_schedule_whose_actor_does_not_start_by_itself_any_more_ends(
+    namespace: str, client: Client, supervisors: Supervisors
+) -> None:
+    """``autostart=True`` is taken out of newer code, and the actor stays: a chain that somebody submits is nobody's to end."""
+    old, new = code(namespace, [], beat={"every": 3_600.0}), code(namespace, [])
+
+    async def beat() -> None: ...
+
+    beat.__module__ = "jobs"
+    actor = new.actor(every=3_600.0)(beat)
+
+    async def phase(key: str) -> str:
+        status = await client.status(key)
+        return "" if status is None else status.phase
+
+    async with supervisors.run(old) as older:
+        await wait_until(lambda: older.metrics.repairs["schedule"], description="it has a chain")
+    async with supervisors.run(new) as newer:
+        await client.submit(actor.call(), key="by-hand", delay=3_600.0)
+        await wait_until(lambda: newer.metrics.repairs["schedule"], description="its chain ends")
+        assert await phase("beat") == "cancelled"
+        passes = newer.metrics.repairs["schedule"]
+        await asyncio.sleep(0.5)  # paused: two sweeps
+        assert await phase("by-hand") == "scheduled"
+        assert newer.metrics.repairs["schedule"] == passes
+
+
+async def test_a_schedule_whose_whole_module_is_gone_is_ended_for_good_by_a_cancel(
+    namespace: str, client: Client, supervisors: Supervisors
+) -> None:
+    """No supervisor can tell it from one of another program, so none ends it, and none starts it again."""
+    old, new = code(namespace, [], beat={"every": 3_600.0}), App(namespace, config=code(namespace, []).config)
+
+    @new.actor
+    async def other() -> None: ...
+
+    async def phase() -> str:
+        status = await client.status("beat")
+        return "" if status is None else status.phase
+
+    async with supervisors.run(old) as older:
+        await wait_until(lambda: older.metrics.repairs["schedule"], description="it has a chain")
+    async with supervisors.run(new):
+        assert await phase() in {"scheduled", "queued"}
+        await client.cancel("beat")
+        await asyncio.sleep(0.5)  # paused: two sweeps
+        assert await phase() == "cancelled"
+
+
 async def test_a_worker_and_supervisor_that_come_back_keep_the_phase_of_an_interval(
     namespace: str, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
