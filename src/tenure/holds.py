@@ -27,7 +27,9 @@ from tenure.core.switches import (
     switched_off,
     switched_on,
 )
+from tenure.nats.lanes import Lanes
 from tenure.nats.patience import Patience
+from tenure.reach import reach
 from tenure.stores import Stores
 from tenure.times import end_time
 
@@ -42,8 +44,9 @@ class Hold(Struct, frozen=True, kw_only=True):
     how much that allows.
 
     ``name``: the queue or the actor; ``pattern``: of keys; ``args``: by argument the values that are meant, each as JSON.
-    ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that were due and
-    wait for it; None where they wait in their queue.
+    ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that are due and wait
+    for it. ``phases``, where it was just made or with ``dry_run``: how many live runs it is about, in which phase; None if it was
+    made and they could not be counted. ``dry_run``: nothing was changed, and it has no ``id``.
     """
 
     kind: Kind | Literal["limit", "rate"]
@@ -54,6 +57,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     reason: str | None = None
     waiting: int | None = None
+    phases: dict[str, int] | None = None
+    dry_run: bool = False
     id: str
 
     def __str__(self) -> str:
@@ -84,15 +89,17 @@ class Holding(ABC):
         until: datetime | None = None,
         duration: float | timedelta | None = None,
         reason: str = "",
+        dry_run: bool = False,
     ) -> Hold:
         """Start no run of a queue, or of an actor, ``until`` an aware time, for a ``duration`` (seconds), or till ``resume``.
 
         A perpetual actor's chain waits as well: its run that was due starts late, once, and then its ``catch_up`` tells.
         Pausing what is paused changes the time and the reason. Every worker that is connected knows within milliseconds of
-        the return, and starts nothing from then on; one that is cut off starts nothing before it has read it. Raises
-        InvalidCall, ConfigError (no such name is possible), Unavailable, OutcomeUnknown (repeat it).
+        the return, and starts nothing from then on; one that is cut off starts nothing before it has read it. ``dry_run``: only
+        count whom it would be about. Raises InvalidCall, ConfigError (no such name is possible), Unavailable, OutcomeUnknown
+        (repeat it).
         """
-        return await self._switch_off(_queue_or_actor(queue, actor), until, duration, reason)
+        return await self._switch_off(_queue_or_actor(queue, actor), until, duration, reason, dry_run=dry_run)
 
     async def resume(self, *, queue: str | None = None, actor: str | None = None) -> Hold | None:
         """End a pause: what that was, None if there was none.
@@ -110,12 +117,14 @@ class Holding(ABC):
         until: datetime | None = None,
         duration: float | timedelta | None = None,
         reason: str = "",
+        dry_run: bool = False,
     ) -> Hold:
         """Start no run whose key fits a ``pattern`` (``*``, ``?``, ``[...]``), or of an ``actor`` with these ``args``.
 
         Of several arguments all must be equal; ``1`` and ``1.0`` are. Nothing is lost: the runs wait. Else as ``pause``.
         """
-        return await self._switch_off(blocked(self.app, pattern, actor, args), until, duration, reason)
+        what = blocked(self.app, pattern, actor, args)
+        return await self._switch_off(what, until, duration, reason, dry_run=dry_run)
 
     async def unblock(
         self, pattern: str | None = None, *, actor: str | None = None, args: Mapping[str, Any] | None = None
@@ -151,15 +160,24 @@ class Holding(ABC):
     # -- how ---------------------------------------------------------------------------------------------------------
 
     async def _switch_off(
-        self, what: Switch, until: datetime | None, duration: float | timedelta | None, reason: str
+        self, what: Switch, until: datetime | None, duration: float | timedelta | None, reason: str, *, dry_run: bool
     ) -> Hold:
         stores = self.stores
         now = stores.clock.now()
         wanted = msgspec.structs.replace(
             what, id=stores.clock.new_id(), at=now, until=end_time(duration, until, now), reason=check_reason(reason)
         )
+        if dry_run:
+            phases = await reach(stores, wanted)
+            hold = _hold(msgspec.structs.replace(wanted, id=""))
+            return msgspec.structs.replace(hold, waiting=phases.get("queued", 0), phases=phases, dry_run=True)
         changed = await stores.switches.change(lambda board: switched_off(board, wanted), stores.runs.patience())
-        return await self._told(changed.after.find(wanted) or wanted)
+        made = changed.after.find(wanted) or wanted
+        try:
+            phases = await reach(stores, made)
+        except (Unavailable, OutcomeUnknown):  # it is paused all the same
+            return _hold(made)
+        return msgspec.structs.replace(_hold(made), waiting=phases.get("queued", 0), phases=phases)
 
     async def _switch_on(self, what: Switch) -> Hold | None:
         stores = self.stores
@@ -203,21 +221,26 @@ class Holding(ABC):
         return f"{entry.n if entry is not None else bound.n} at once"
 
     async def _told(self, switch: Switch) -> Hold:
-        stores = self.stores
-        waiting = None
-        if switch.kind != "queue":
-            waiting = await stores.switches.parked(place_of(switch.id), stores.runs.patience())
-        return Hold(
-            kind=switch.kind,
-            name=switch.name or None,
-            pattern=switch.pattern or None,
-            args=switch.args or None,
-            since=datetime.fromtimestamp(switch.at, UTC),
-            until=datetime.fromtimestamp(switch.until, UTC) if switch.until else None,
-            reason=switch.reason or None,
-            waiting=waiting,
-            id=switch.id,
-        )
+        stores, patience = self.stores, self.stores.runs.patience()
+        if switch.kind == "queue":
+            lanes = await Lanes(stores.conn, stores.names).look(patience)
+            waiting = sum(lane.waiting for lane in lanes if lane.queue == switch.name)
+        else:
+            waiting = await stores.switches.parked(place_of(switch.id), patience)
+        return msgspec.structs.replace(_hold(switch), waiting=waiting)
+
+
+def _hold(switch: Switch) -> Hold:
+    return Hold(
+        kind=switch.kind,
+        name=switch.name or None,
+        pattern=switch.pattern or None,
+        args=switch.args or None,
+        since=datetime.fromtimestamp(switch.at, UTC),
+        until=datetime.fromtimestamp(switch.until, UTC) if switch.until else None,
+        reason=switch.reason or None,
+        id=switch.id,
+    )
 
 
 class AnyOf(tuple[Any, ...]):

@@ -97,6 +97,20 @@ def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:
     assert "say --pattern 'doc-*'" in own.fast("cancel", "doc-*", code=2)[1]
 
 
+def test_a_pause_and_a_block_count_whom_they_are_about_and_a_dry_run_does_nothing_else(own: Cli) -> None:
+    for i in range(2):
+        own.fast("submit", "tasks:app", "say", "--key", f"doc-{i}", "--arg", "text=x")
+    own.fast("submit", "tasks:app", "say", "--key", "later", "--arg", "text=x", "--delay", "1h")
+    dry = own.fast_json("pause", "say", "--dry-run")
+    assert (dry["waiting"], dry["phases"], dry["dry_run"]) == (2, {"queued": 2, "scheduled": 1}, True)
+    told = own.fast("block", "doc-*", "--dry-run")[0]
+    assert "would block  keys doc-*" in told
+    assert "live runs    2 (2 queued)" in told
+    assert own.fast_json("blocks") == []
+    assert own.fast_json("pause", "say")["waiting"] == 2
+    assert "3 (2 queued, 1 scheduled)" in own.fast("pause", "default", "--queue")[0]
+
+
 def test_what_is_wrong_is_named(own: Cli) -> None:
     own.fast("setup", "tasks:app")
     for arguments, named in (

@@ -35,6 +35,7 @@ For = Annotated[
     str | None, typer.Option("--for", metavar="DURATION", help="Only for so long: 30s, 10m, 2h.", show_default=False)
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Shown by `tenure blocks`.", show_default=False)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count whom it would be about.", show_default=False)]
 Pattern = Annotated[
     str | None,
     typer.Argument(metavar="PATTERN", help="Of keys, with * ? or [...]: 'doc-*'.", show_default=False),
@@ -58,6 +59,7 @@ def pause(
     until: Until = None,
     lasting: For = None,
     reason: Reason = "",
+    dry_run: DryRun = False,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
@@ -74,7 +76,7 @@ def pause(
 
     async def main(client: Client) -> Hold:
         kind = said or await _kind_of(client, name)
-        return await client.pause(**{kind: name}, **when, reason=reason)  # type: ignore[arg-type]  # each by its name
+        return await client.pause(**{kind: name}, **when, reason=reason, dry_run=dry_run)  # type: ignore[arg-type]  # each by its name
 
     return _switch(the_app, url, main, "", as_json=as_json)
 
@@ -114,6 +116,7 @@ def block(
     until: Until = None,
     lasting: For = None,
     reason: Reason = "",
+    dry_run: DryRun = False,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
@@ -128,7 +131,7 @@ def block(
     async def main(client: Client) -> Hold:
         if actor is not None and actor not in the_app.actors:
             await _say_what_is_unknown(client, actor, values or {})
-        return await client.block(pattern, actor=actor, args=values, **when, reason=reason)  # type: ignore[arg-type]  # each by its name
+        return await client.block(pattern, actor=actor, args=values, **when, reason=reason, dry_run=dry_run)  # type: ignore[arg-type]  # each by its name
 
     return _switch(the_app, url, main, "", as_json=as_json)
 
@@ -180,8 +183,17 @@ def _switch(
     else:
         told = {"since": hold.since, "until": hold.until, "reason": hold.reason, "waiting": hold.waiting}
         did = {"paused": "resumed", "blocked": "unblocked"}[_did(hold)] if nothing else _did(hold)
-        print_fields({did: str(hold)} | told)
+        if hold.dry_run:
+            did, told["since"] = {"paused": "would pause", "blocked": "would block"}[did], None
+        print_fields({did: str(hold)} | told | {"live runs": _live(hold)})
     return Exit.OK
+
+
+def _live(hold: Hold) -> str | None:
+    if hold.phases is None:
+        return None
+    phases = ", ".join(f"{number} {phase}" for phase, number in sorted(hold.phases.items()))
+    return f"{sum(hold.phases.values())} ({phases})" if phases else "0"
 
 
 def _did(hold: Hold) -> str:

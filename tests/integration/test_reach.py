@@ -1,0 +1,59 @@
+"""What a pause or a block is about: counted when it is made, and before, with a dry run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenure import App, Client, Context
+from tests.conftest import Workers
+from tests.support import wait_until
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "phases"),
+    [
+        ("pause", {"actor": "read"}, {"queued": 2, "scheduled": 1}),
+        ("pause", {"queue": "slow"}, {"queued": 3, "scheduled": 1, "running": 1}),
+        ("pause", {"actor": "nobody"}, {}),
+        ("block", {"pattern": "doc-*"}, {"queued": 1, "scheduled": 1, "running": 1}),
+        ("block", {"actor": "read", "args": {"page": 1}}, {"queued": 1, "scheduled": 1}),
+    ],
+    ids=["actor", "queue", "nobody", "keys", "arguments"],
+)
+async def test_live_runs_are_counted_by_phase_and_a_dry_run_changes_nothing(
+    app: App, client: Client, workers: Workers, how: str, given: dict[str, Any], phases: dict[str, int]
+) -> None:
+    @app.actor(queue="slow")
+    async def read(page: int) -> None: ...
+
+    @app.actor(queue="slow")
+    async def hold(ctx: Context) -> None:
+        await ctx.stopping.wait()
+
+    async with workers.run(app, concurrency=1):
+        busy = await client.submit(hold.call(), key="doc-busy")
+
+        async def runs() -> bool:
+            status = await busy.status()
+            return status is not None and status.phase == "running"
+
+        await wait_until(runs, description="the one slot is taken")
+        await client.submit(read.call(1), key="doc-1")
+        await client.submit(read.call(2), key="page-2")
+        await client.submit(read.call(1), key="doc-later", delay=3_600.0)
+        await client.submit(hold.call(), key="other")
+        over = await client.submit(read.call(1), key="doc-over", delay=3_600.0)
+        await over.cancel()
+        act = client.pause if how == "pause" else client.block
+        dry = await act(**given, dry_run=True)
+        assert (dry.phases, dry.waiting, dry.dry_run, dry.id) == (phases, phases.get("queued", 0), True, "")
+        assert await client.blocks() == []
+        made = await act(**given)
+        assert (made.phases, made.waiting, made.dry_run) == (phases, phases.get("queued", 0), False)
+        (listed,) = await client.blocks()
+        assert listed.id == made.id
+        if "queue" in given:
+            assert listed.waiting == 3
+        await busy.cancel()
