@@ -23,6 +23,26 @@ def test_a_schedule_is_listed_and_triggered_and_goes_on(cli: Cli, worker: Worker
     assert (after["phase"], after["due"]) == ("scheduled", row["due"])
 
 
+def test_a_schedule_is_paused_and_resumed_and_its_last_outcome_is_listed(own: Cli) -> None:
+    """Paused by its actor: it is listed so, a trigger starts nothing, and after the resume that run comes."""
+    with own.worker("--with-supervisor"):
+        own.fast("submit", "tasks:app", "yearly", "--key", "reports")
+        (row,) = own.fast_json("ls", "--schedules")
+        assert (row["held_by"], row["last"], row["last_at"]) == ("", "", None)
+        assert own.fast_json("pause", "yearly")["phases"] == {"scheduled": 1}
+        (row,) = own.fast_json("ls", "--schedules")
+        assert (row["phase"], row["held_by"]) == ("scheduled", "actor yearly")
+        assert re.search(r"HELD BY +LAST +LAST AT.*actor yearly", own.fast("ls", "--schedules")[0], re.DOTALL)
+        own.fast("trigger", "reports", code=1)
+        assert own.fast_json("show", "reports")["generation"] == 1
+        own.fast("resume", "yearly")
+        deadline = time.monotonic() + 20.0
+        while (row := own.fast_json("ls", "--schedules")[0])["last"] != "succeeded":
+            assert time.monotonic() < deadline, "it does not run"
+        assert (row["phase"], row["generation"], row["held_by"]) == ("scheduled", 2, "")
+        assert row["last_at"] is not None
+
+
 def test_a_trigger_of_what_does_not_wait_says_so(cli: Cli, worker: Worker) -> None:
     assert "no key" in cli.fast("trigger", "nobody", code=2)[1]
     cli.fast("submit", "tasks:app", "say", "--key", "done", "--arg", "text=x", "--wait")

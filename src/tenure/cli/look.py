@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fnmatch
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -24,6 +25,8 @@ from tenure.loops import run_loop
 from tenure.nats.runs import Found
 from tenure.nats.scan import Header
 from tenure.status import Event, Status, status_of
+
+_AT_ONCE = 32
 
 
 class Phase(StrEnum):
@@ -48,6 +51,14 @@ class Row(msgspec.Struct, frozen=True):
     queue: str
     due: datetime | None
     schedule: str = ""
+
+
+class ScheduleRow(Row, frozen=True):
+    """A perpetual key: also what holds it back (``held_by``, such as ``actor report``), and its latest outcome, if it has one."""
+
+    held_by: str = ""
+    last: str = ""
+    last_at: datetime | None = None
 
 
 def row_of(key: str, text: str, now: float) -> Row | None:
@@ -112,7 +123,10 @@ def ls(
     actor: o.OnlyActor = None,
     queue: o.OnlyQueue = None,
     schedules: Annotated[
-        bool, typer.Option("--schedules", help="Only perpetual keys, with their schedules.", show_default=False)
+        bool,
+        typer.Option(
+            "--schedules", help="Only perpetual keys: schedule, what holds it, last outcome.", show_default=False
+        ),
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Print at most so many keys.")] = 100,
     namespace: o.Namespace = None,
@@ -142,16 +156,41 @@ def ls(
                     rows.append(row)
 
             await client.stores.runs.scan(on_header)
+            shown: Sequence[Row] = rows[:limit]
+            if schedules:
+                shown = await _with_outcomes(client, shown)
         if as_json:
-            print_json(rows[:limit])
+            print_json(shown)
         else:
-            names = ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE", *(("SCHEDULE",) if schedules else ()))
-            print_table(names, ([getattr(row, name.lower()) for name in names] for row in rows[:limit]))
+            more = ("SCHEDULE", "HELD BY", "LAST", "LAST AT") if schedules else ()
+            names = ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE", *more)
+            print_table(names, ([getattr(row, name.lower().replace(" ", "_")) for name in names] for row in shown))
         if len(rows) > limit:
             complain(f"{len(rows) - limit} more keys are not shown; raise --limit")
         return Exit.OK
 
     return run_loop(main())
+
+
+async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRow]:
+    """What their headers do not tell."""
+    told: dict[str, ScheduleRow] = {}
+    todo = iter(rows)
+
+    async def lane() -> None:
+        for row in todo:
+            record = (await client.stores.runs.read(row.key)).record
+            hold = await client.held_by(row.key)
+            last = None if record is None else record.last
+            told[row.key] = ScheduleRow(
+                **msgspec.structs.asdict(row),
+                held_by="" if hold is None else str(hold),
+                last="" if last is None else last.phase.value,
+                last_at=None if last is None else datetime.fromtimestamp(last.at, UTC),
+            )
+
+    await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(rows)))))
+    return [told[row.key] for row in rows]
 
 
 # -- watch -----------------------------------------------------------------------------------------------------------
