@@ -49,10 +49,12 @@ MSG_ID = "Nats-Msg-Id"
 _TRACE = "traceparent"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _OURS = "tenure-"
+_REPLY = re.compile(r"_INBOX(?:\.[^\s\x00-\x1f.*>]+)+\Z")
+_LONGEST_REPLY = 256
 _KNOWN: dict[str, frozenset[str]] = {
-    "submit": frozenset({"tenure-key", "tenure-delay", "tenure-at", "tenure-if-live"}),
-    "replace": frozenset({"tenure-key", "tenure-delay", "tenure-at", "tenure-overlap"}),
-    "cancel": frozenset({"tenure-key", "tenure-run"}),
+    "submit": frozenset({"tenure-key", "tenure-delay", "tenure-at", "tenure-if-live", "tenure-reply"}),
+    "replace": frozenset({"tenure-key", "tenure-delay", "tenure-at", "tenure-overlap", "tenure-reply"}),
+    "cancel": frozenset({"tenure-key", "tenure-run", "tenure-reply"}),
     "status": frozenset({"tenure-key"}),
 }
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -105,7 +107,20 @@ def headers_of(verb: str, headers: Mapping[str, str]) -> dict[str, str] | Refusa
             known = ", ".join(sorted(header.title() for header in _KNOWN[verb]))
             return Refusal("header", f"a {verb} has no header {name!r}; it has {known}")
         ours[plain] = value
+    if "tenure-reply" in ours and not _is_reply(ours["tenure-reply"]):
+        return Refusal("header", f"Tenure-Reply {ours['tenure-reply']!r}: answers go to subjects under _INBOX. only")
     return ours
+
+
+def reply_of(headers: Mapping[str, str]) -> str:
+    """Where the sender hears that its command was rejected; empty: nowhere."""
+    wanted = next((value for name, value in headers.items() if name.lower() == "tenure-reply"), "")
+    return wanted if _is_reply(wanted) else ""
+
+
+def _is_reply(subject: str) -> bool:
+    """Whether nobody but one who asked listens there: neither Tenure nor the server takes anything in under such a subject."""
+    return len(subject) <= _LONGEST_REPLY and _REPLY.match(subject) is not None
 
 
 def read(sent: Sent, actors: Actors, limit: int) -> Wish | Refusal:

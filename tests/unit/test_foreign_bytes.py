@@ -181,7 +181,16 @@ def test_headers_and_subjects_of_records_are_read_or_are_none(text: str) -> None
         assert NAMES.record(decode_key(text)) == NAMES.runs_prefix + text
 
 
-HEADERS = ("Tenure-Key", "Tenure-Delay", "Tenure-At", "Tenure-If-Live", "Tenure-Overlap", "Tenure-Run", "Nats-Msg-Id")
+HEADERS = (
+    "Tenure-Key",
+    "Tenure-Delay",
+    "Tenure-At",
+    "Tenure-If-Live",
+    "Tenure-Overlap",
+    "Tenure-Run",
+    "Tenure-Reply",
+    "Nats-Msg-Id",
+)
 MEANT = st.sampled_from(["k", "1.5", "500ms", "9" * 400, "1e400", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00Z",
                          "keep", "replace", "stop", "parallel", "2026-02-30T00:00:00Z", "\ud800", "nan", "inf"])  # fmt: skip
 

@@ -124,6 +124,10 @@ class Inbox:
         nanos = int(min(delay, MAX_DELAY_SECONDS) * 1_000_000_000)
         await self._conn.publish(message.reply, b'-NAK {"delay": %d}' % nanos if nanos > 0 else b"-NAK")
 
+    async def reject(self, reply: str, reason: str, text: str) -> None:
+        """Tell the sender, who listens on ``reply``. A hint: it may get lost, or come again with the message."""
+        await self._conn.publish(reply, msgspec.json.encode({"error": reason, "text": text}))
+
     async def stray(self, patience: Patience) -> Message | None:
         """The oldest command that the consumer takes for acknowledged and that is stored all the same: nobody will get it.
 

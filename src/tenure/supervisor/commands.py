@@ -28,7 +28,7 @@ from tenure.stores import Stores
 from tenure.supervisor.marks import Forgetter
 from tenure.supervisor.told import tell_rejected
 from tenure.telemetry import get_logger
-from tenure.wishes import MSG_ID, Refusal, Sent, Wish, read
+from tenure.wishes import MSG_ID, Refusal, Sent, Wish, read, reply_of
 
 _log = get_logger("tenure.supervisor")
 _TEND_SECONDS = 1.0
@@ -219,7 +219,7 @@ class Commands:
     # -- refusing ----------------------------------------------------------------------------------------------------
 
     async def _refused(self, message: Message, refusal: Refusal) -> str:
-        """Keep it for people, with the reason, and answer it; or put it off, where time or another process may help."""
+        """Keep it for people, with the reason, and tell its sender, if it says where; or put it off, where that may help."""
         stores, now = self._stores, self._stores.clock.now()
         age = now - message.place.stored_us / 1_000_000
         if refusal.reason in {"unknown_actor", "crowded", "unreadable"} and not (
@@ -245,6 +245,8 @@ class Commands:
             await self._put_off(message)
             return "put_off"
         await stores.inbox.ack(message)
+        if reply := reply_of(headers):
+            await stores.inbox.reject(reply, refusal.reason, refusal.text)
         await tell_rejected(stores.history, headers, refusal.reason, refusal.text)
         self._metrics.rejections[refusal.reason] += 1
         _log.warning("command.rejected", subject=message.subject, reason=refusal.reason)
