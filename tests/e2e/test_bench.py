@@ -18,10 +18,11 @@ from tenure.cli.root import run
 
 
 @pytest.mark.long
+@pytest.mark.timeout(150)  # nine namespaces, each with processes of its own
 def test_a_quick_run_gives_every_figure_as_one_json_object_and_loses_nothing() -> None:
     """A process of its own, as the command line has it: its standard output is the object and nothing else."""
     code = "import sys; from tenure.cli.bench import run_bench; sys.exit(run_bench(quick=True, as_json=True))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["quick"] is True

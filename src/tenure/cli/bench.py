@@ -70,7 +70,7 @@ class _Bench:
         self._plan = work.QUICK if quick else work.FULL
         self._series: work.Series = {}
         self._account = Account()
-        self._bar = progress.add_task("starting", total=self._plan.repeats * 6 + 2 + 1 + 1 + 5)
+        self._bar = progress.add_task("starting", total=self._plan.repeats * 8 + 2 + 1 + 1 + 5)
 
     def _step(self, text: str, done: float = 1.0) -> None:
         self._progress.update(self._bar, description=text, advance=done, refresh=True)
@@ -108,10 +108,11 @@ class _Bench:
             figures |= await work.lateness(stage, plan, self._series)
             self._step(f"{turn}: counting")
             await stage.settle(self._account)
-        async with self._stage(f"limit{number}", 2 * plan.submits).open() as stage:
-            self._step(f"{turn}: a limit")
-            figures |= await more.limited(stage, plan, plain)
-            await stage.settle(self._account)
+        for kind, what in more.LIMITS.items():
+            async with self._stage(f"{kind}{number}", 2 * plan.submits).open() as stage:
+                self._step(f"{turn}: {what}")
+                figures |= await more.limited(stage, plan, plain, kind)
+                await stage.settle(self._account)
         return figures
 
     async def _supervisors(self) -> work.Figures:

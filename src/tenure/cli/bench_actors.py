@@ -19,10 +19,13 @@ from tenure.actors import Actor
 from tenure.app import App
 from tenure.cli.bench_probe import Stamps
 from tenure.loops import run_loop, settle_collector
+from tenure.rates import RateLimit
 from tenure.settings import Limit
 
 STAMPS, COUNTS = "stamps", "counts.json"
 LIMIT = 10
+VALUES = 10
+"""Of the argument that a limit goes by."""
 
 
 class BenchApp(NamedTuple):
@@ -33,6 +36,8 @@ class BenchApp(NamedTuple):
     stamp: Actor[..., ..., Any, Any]
     hold: Actor[..., ..., Any, Any]
     capped: Actor[..., ..., Any, Any]
+    rated: Actor[..., ..., Any, Any]
+    shared: Actor[..., ..., Any, Any]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -70,7 +75,19 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
         if stamps is not None:
             stamps.note(number)
 
-    return BenchApp(app, noop, stamp, hold, capped)
+    @app.actor(limits=[RateLimit(1_000_000, 1.0)])
+    async def rated(number: int) -> None:
+        """Say when the body started; under a rate that nothing exceeds."""
+        if stamps is not None:
+            stamps.note(number)
+
+    @app.actor(limits=[Limit(LIMIT, per="value")])
+    async def shared(number: int, value: int) -> None:  # noqa: ARG001  (the limit reads it)
+        """Say when the body started; so many at once of each value."""
+        if stamps is not None:
+            stamps.note(number)
+
+    return BenchApp(app, noop, stamp, hold, capped, rated, shared)
 
 
 async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:

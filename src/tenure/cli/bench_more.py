@@ -1,4 +1,4 @@
-"""More measurements of ``tenure bench``: limits, the inbox, and what a supervisor costs that has nothing to do."""
+"""More measurements of ``tenure bench``: limits and rates, the inbox, and what a supervisor costs that has nothing to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenure.actors import Call
+from tenure.cli.bench_actors import VALUES
 from tenure.cli.bench_probe import cpu_seconds
 from tenure.cli.bench_stage import Stage
 from tenure.cli.bench_work import Figures, Plan, in_flight
@@ -21,17 +22,24 @@ _WRITTEN_SECONDS = 6.0
 _AHEAD = timedelta(days=1)
 
 
-async def limited(stage: Stage, plan: Plan, plain: Figures) -> Figures:
-    """No-op tasks under ``Limit(10)``, all queued, by one worker: as ``drain``, and its share of that."""
+LIMITS = {"limited": "a limit", "rated": "a rate", "shared": "a limit per argument"}
+
+
+async def limited(stage: Stage, plan: Plan, plain: Figures, kind: str) -> Figures:
+    """No-op tasks under one of ``LIMITS``, all queued, by one worker: as ``drain``, and its share of that."""
     number = plan.submits
-    numbers = stage.numbers(number)
-    await _submit(stage, [(stage.bench.capped.call(task), None) for task in numbers])
+    numbers, bench = stage.numbers(number), stage.bench
+    if kind == "shared":
+        calls = [bench.shared.call(task, task % VALUES) for task in numbers]
+    else:
+        calls = [(bench.capped if kind == "limited" else bench.rated).call(task) for task in numbers]
+    await _submit(stage, [(call, None) for call in calls])
     stage.start_worker()
     await stage.until(lambda: bool(stage.stamps.read()), 30.0, "the first limited task to start", every=0.001)
     await stage.until(lambda: len(stage.stamps.read()) >= number, _LONGEST_SECONDS, "every limited task to start")
     await stage.until_idle(every=0.002)
     rate = number / (time.time() - stage.stamps.read()[0][0])
-    return {"limited_per_s": rate, "limited_share": rate / plain["drain_per_s"]}
+    return {f"{kind}_per_s": rate, f"{kind}_share": rate / plain["drain_per_s"]}
 
 
 async def inbox(stage: Stage, plan: Plan) -> Figures:

@@ -55,6 +55,10 @@ def _time(name: str, text: str, goal: float | None = None, aim: float | None = N
     return Figure(name=name, text=text, unit="ms", goal=goal, aim=aim, raw=raw)
 
 
+def _share(name: str, text: str) -> Figure:
+    return Figure(name=name, text=text, unit="", more_is_better=True, goal=0.7)
+
+
 def _cpu(name: str, text: str, aim: float | None = None) -> Figure:
     return Figure(name=name, text=text, unit="s", digits=3, aim=aim, raw="raw_cpu_s")
 
@@ -76,13 +80,11 @@ FIGURES = (
     _cpu("cpu_server_drain_s", "CPU of 1,000 tasks: server, drain"),
     _cpu("cpu_total_s", "CPU of 1,000 tasks: all", aim=0.35),
     _rate("limited_per_s", "drain no-op tasks under Limit(10)", raw="drain_per_s"),
-    Figure(
-        name="limited_share",
-        text="drain under Limit(10): share of the plain drain",
-        unit="",
-        more_is_better=True,
-        goal=0.7,
-    ),
+    _share("limited_share", "drain under Limit(10): share of the plain drain"),
+    _rate("rated_per_s", "drain no-op tasks under a RateLimit", raw="drain_per_s"),
+    _share("rated_share", "drain under a RateLimit: share of the plain drain"),
+    _rate("shared_per_s", "drain no-op tasks under Limit(10, per=...), ten values", raw="drain_per_s"),
+    _share("shared_share", "drain under Limit(10, per=...): share of the plain drain"),
     _rate("inbox_per_s", "inbox: commands applied by one supervisor", goal=3_000, raw="raw_cas_per_s"),
     _cpu("cpu_inbox_s", "CPU of 1,000 commands: supervisor"),
     _time("result_p50_ms", "submit to result, idle worker, p50", goal=1.5, aim=1.2, raw="raw_cas_p50_ms"),
