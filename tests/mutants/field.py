@@ -189,7 +189,7 @@ FIELD = (
     Guard(
         "scenario 45: an answered request is forgotten",
         "src/tenure/nats/connection.py",
-        "            self._waiting.pop(token, None)\n",
+        "            self._waiting.forget(token)\n",
         "            pass\n",
         (REAL + "test_scenarios_memory.py",),
     ),
