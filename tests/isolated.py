@@ -171,6 +171,21 @@ def waits(path: str) -> None:
 
 
 @app.actor(isolation="process", retry=None)
+def goes_on(ctx: Context, path: str) -> int:
+    """Checks until its gate is open; says when it knows that it is to stop."""
+    mark(path, "start")
+    told = None
+    while not Path(f"{path}.open").exists():
+        known = ctx.stop_reason
+        ctx.check()
+        if known != told:
+            mark(path, f"went on {known}")
+        told = known
+        time.sleep(0.005)  # body: works
+    return ctx.attempt
+
+
+@app.actor(isolation="process", retry=None)
 def naps(seconds: float) -> None:
     time.sleep(seconds)  # body: holds its child
 

@@ -57,8 +57,7 @@ def plain(ctx: Context, seconds: float) -> int:
     try:
         while time.monotonic() < until:
             time.sleep(0.01)  # body:
-            if ctx.stop_reason != "drain":
-                ctx.check()
+            ctx.check()
     except Stopped as stopped:
         note("stopped", ctx.key, stopped.reason)
         raise

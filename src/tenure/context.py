@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,22 +44,21 @@ def current() -> Context:
         raise TenureError(msg) from None
 
 
+@dataclass(slots=True)
 class Spawned:
-    """A run asked for with ``ctx.spawn``."""
+    """A run asked for with ``ctx.spawn``; ``due``: seconds since the epoch, 0.0 for at once."""
 
-    __slots__ = ("call", "due", "key")
+    call: Call[Any]
+    key: str | None
+    due: float
 
-    def __init__(self, call: Call[Any], key: str | None, due: float) -> None:
-        self.call, self.key, self.due = call, key, due
 
-
+@dataclass(slots=True)
 class Rescheduled:
-    """A successor asked for with ``ctx.reschedule``."""
+    """A successor asked for with ``ctx.reschedule``; ``call``: None for the same, ``due``: seconds since the epoch."""
 
-    __slots__ = ("call", "due")
-
-    def __init__(self, call: Call[Any] | None, due: float) -> None:
-        self.call, self.due = call, due
+    call: Call[Any] | None
+    due: float
 
 
 class Context:
@@ -72,6 +72,7 @@ class Context:
 
     __slots__ = (
         "_event",
+        "_interrupted",
         "_log",
         "_loop",
         "_now",
@@ -118,6 +119,7 @@ class Context:
         self._now = now
         self._progress = progress
         self._event: asyncio.Event | None = None
+        self._interrupted = False
         self._loop = _loop_here()
         self._log: Any = None
         self._stop_lock = threading.Lock()
@@ -147,8 +149,11 @@ class Context:
             return self._event
 
     def check(self) -> None:
-        """Raise Stopped if the run must stop: for plain ``def`` bodies, between two pieces of work."""
-        if self.stop_reason is not None:
+        """Raise Stopped if the run must stop: for plain ``def`` bodies, between two pieces of work.
+
+        Of a drain only once ``drain_seconds`` are over, when async bodies are cancelled too; ``stop_reason`` tells it at once.
+        """
+        if self.stop_reason is not None and (self._interrupted or self.stop_reason != "drain"):
             raise Stopped(self.stop_reason)
 
     async def progress(self, done: float, total: float | None = None, note: str = "") -> None:
@@ -210,6 +215,10 @@ class Context:
         elif event is not None:
             event.set()
         return True
+
+    def interrupt(self) -> None:
+        """The time to finish is over: from now on ``check`` raises for a drain too. Safe from any thread."""
+        self._interrupted = True
 
     def enter(self) -> None:
         """Make this the current context of the calling task or thread."""

@@ -205,6 +205,20 @@ async def test_a_timeout_kills_the_child_and_retries(
         assert failed.value.error_type == "TimeoutError"
 
 
+async def test_a_drain_lets_a_plain_body_in_a_child_finish_though_it_checks(
+    client: Client, workers: Workers, tasks: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with workers.run(tasks.app) as running:
+        run = await client.submit(tasks.goes_on.call(str(log)))
+        await lines(log, 1)
+        running.worker.stop()
+        assert (await lines(log, 2))[1] == "went on drain"
+        tasks.mark(f"{log}.open")
+        await running.task
+    assert await run.result(5) == 1
+
+
 async def test_a_drain_tells_then_kills_and_hands_back_uncounted(
     client: Client, workers: Workers, tasks: Any, tmp_path: Path
 ) -> None:

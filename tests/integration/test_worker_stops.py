@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -123,6 +124,30 @@ async def test_a_drain_tells_bodies_and_hands_back_what_was_stopped_uncounted(
             async with workers.run(app):
                 assert await run.result(5) == [2, 0]
         assert told == [("drain", HOW[kind])]
+
+
+async def test_a_drain_lets_a_plain_body_that_checks_finish(app: App, client: Client, workers: Workers) -> None:
+    """It knows of the drain and goes on checking, as an async body would go on: nothing is handed back before its time."""
+    checked: Told = []
+    release = threading.Event()
+
+    @app.actor
+    def checking(ctx: Context) -> list[int]:
+        while not release.is_set():
+            told = ctx.stop_reason
+            ctx.check()
+            checked.append((told, "went on"))
+        return [ctx.attempt, ctx.failures]
+
+    async with workers.run(app) as running:
+        run = await client.submit(checking.call(), key="k")
+        await wait_until(lambda: checked, description="the body runs")
+        running.worker.stop()
+        await wait_until(lambda: ("drain", "went on") in checked[-1:], description="it knows, and has checked")
+        release.set()
+        await running.task
+        assert running.worker.metrics.outcomes["checking", "succeeded"] == 1
+    assert await run.result(5) == [1, 0]
 
 
 async def test_a_draining_worker_lets_bodies_finish_and_starts_none(app: App, client: Client, workers: Workers) -> None:

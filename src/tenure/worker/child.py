@@ -138,6 +138,8 @@ class _Child:
         with self._telling:  # against the moment in which the context is made
             live.tell(message.reason)
         if message.interrupt:
+            if live.context is not None:  # now: a body that blocks the loop may look as well
+                live.context.interrupt()
             self._loop.call_soon_threadsafe(live.interrupt)
 
     # -- in the loop -------------------------------------------------------------------------------------------------

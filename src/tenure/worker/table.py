@@ -130,8 +130,13 @@ class Live:
         return fresh
 
     def interrupt(self) -> None:
-        """Cancel the body's await, if it is in one. On the worker's loop, never from inside the body's own step."""
+        """Have the body end: cancel its await, if it is in one, and let ``check`` raise.
+
+        On the worker's loop, never from inside the body's own step.
+        """
         self.interrupted = True
+        if self.context is not None:
+            self.context.interrupt()
         if self.remote is not None and self.told is not None:
             self.remote.interrupt(self.told, self.grace)
         if self.in_body and self.is_async and self.task is not None:
