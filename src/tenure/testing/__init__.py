@@ -1,6 +1,7 @@
 """For the tests of code that uses Tenure.
 
-``memory`` runs a whole application with no server and in virtual time: for most tests. The rest is real:
+``context`` makes what an actor's function is called with as written: for the test of one body. ``memory`` runs a whole
+application with no server and in virtual time: for most tests. The rest is real:
 ``nats_server`` starts a real server for a block of code; the pytest fixture of the same name (see ``plugin``) does so
 for a session. ``nats_cluster`` starts three that replicate.
 """
@@ -11,11 +12,23 @@ import contextlib
 from collections.abc import Iterator
 
 from tenure.nats.embedded import EmbeddedServer, StrPath
+from tenure.testing.alone import BodyContext, Progressed, context
 from tenure.testing.cluster import Cluster, nats_cluster
 from tenure.testing.memory import MemoryClient, Scheduled, memory
 from tenure.testing.virtual import Stuck
 
-__all__ = ["Cluster", "MemoryClient", "Scheduled", "Stuck", "memory", "nats_cluster", "nats_server"]
+__all__ = [
+    "BodyContext",
+    "Cluster",
+    "MemoryClient",
+    "Progressed",
+    "Scheduled",
+    "Stuck",
+    "context",
+    "memory",
+    "nats_cluster",
+    "nats_server",
+]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,89 @@
+"""``tenure.testing.context``: an actor's function called as written, and what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure import App, Context, InvalidCall, Stopped
+from tenure.testing import Progressed, context
+
+app = App("unit")
+
+
+@app.actor
+async def refine(path: str) -> None:
+    raise NotImplementedError(path)
+
+
+@app.actor
+async def extract(ctx: Context, path: str) -> str:
+    assert tenure.current() is ctx
+    await ctx.progress(1, 2, "half")
+    await ctx.progress(2)
+    ctx.spawn(refine.call(path), key="r")
+    ctx.reschedule(delay=60)
+    return f"{path} {ctx.key} {ctx.generation}.{ctx.attempt}.{ctx.failures} {ctx.fence}"
+
+
+@app.actor
+def plain(ctx: Context) -> str:
+    ctx.check()
+    return "went on"
+
+
+async def test_a_body_is_called_as_written_and_tells_what_it_did() -> None:
+    ctx = context(app, key="doc-1", generation=3, attempt=2, failures=1, fence=9)
+    ctx.enter()
+    assert await extract(ctx, "a.pdf") == "a.pdf doc-1 3.2.1 9"
+    assert ctx.progressed == [Progressed(1, 2, "half"), Progressed(2, None, "")]
+    (spawned,) = ctx.spawned
+    assert (spawned.call, spawned.key, spawned.due) == (refine.call("a.pdf"), "r", 0.0)
+    assert ctx.rescheduled is not None
+    assert ctx.rescheduled.call is None
+    assert ctx.rescheduled.due > datetime.now(UTC).timestamp()
+
+
+async def test_what_a_body_asks_for_wrongly_is_refused_as_by_a_worker() -> None:
+    ctx = context(app)
+    with pytest.raises(InvalidCall, match="another key"):
+        ctx.spawn(refine.call("a"), key=ctx.key)
+    with pytest.raises(InvalidCall) as refused:
+        await ctx.progress(float("nan"))
+    assert refused.value.field == "done"
+
+
+@pytest.mark.parametrize("reason", ["cancel", "superseded", "timeout", "drain", "lease_lost"])
+async def test_a_body_is_stopped(reason: Any) -> None:
+    ctx = context(app)
+    assert plain(ctx) == "went on"
+    waiting = asyncio.create_task(ctx.stopping.wait())
+    await asyncio.sleep(0)  # paused: it waits now
+    ctx.stop(reason)
+    assert await waiting
+    assert ctx.stop_reason == reason
+    with pytest.raises(Stopped, match=reason):
+        plain(ctx)
+
+
+def test_a_drain_that_begins_lets_a_plain_body_go_on() -> None:
+    ctx = context(app)
+    ctx.tell("drain")
+    assert (ctx.stop_reason, plain(ctx)) == ("drain", "went on")
+
+
+@pytest.mark.parametrize(("field", "given"), [("key", {"key": ""}), ("deadline", {"deadline": datetime(2026, 1, 1)})])  # noqa: DTZ001  (that is the mistake)
+def test_what_no_context_can_have_is_named(field: str, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall) as refused:
+        context(app, **given)
+    assert refused.value.field == field
+
+
+def test_a_deadline_is_what_the_body_sees() -> None:
+    deadline = datetime.now(UTC) + timedelta(seconds=5)
+    assert context(app).deadline is None
+    assert context(app, deadline=deadline).deadline == deadline
