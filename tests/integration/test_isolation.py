@@ -202,7 +202,7 @@ async def test_a_timeout_kills_the_child_and_retries(
         tasks.deaf.task = replace(tasks.deaf.task, policy=replace(tasks.deaf.task.policy, timeout=0.3))
         with pytest.raises(RunFailed) as failed:  # by its timeout, not by the death that this means for its child
             await (await client.submit(tasks.deaf.call(str(log)))).result(10)
-        assert failed.value.error_type == "TimeoutError"
+        assert failed.value.error_type == "AttemptTimeout"
 
 
 async def test_a_drain_lets_a_plain_body_in_a_child_finish_though_it_checks(

@@ -111,7 +111,7 @@ async def test_snooze_costs_no_retry(app: App, client: Client, workers: Workers)
 
 
 async def test_an_attempt_that_takes_too_long_fails_and_is_told_so(app: App, client: Client, workers: Workers) -> None:
-    """Timeout 0.1 s, two attempts: both are cancelled, both see their deadline, the run fails with a TimeoutError."""
+    """Timeout 0.1 s, two attempts: both are cancelled, both see their deadline, the run fails as AttemptTimeout."""
     seen: list[tuple[int, str | None]] = []
 
     @app.actor(timeout=0.1, retry=Retry(max_attempts=2, initial=0.01, jitter=0.0))
@@ -127,8 +127,35 @@ async def test_an_attempt_that_takes_too_long_fails_and_is_told_so(app: App, cli
         run = await client.submit(slow.call())
         with pytest.raises(RunFailed) as error:
             await run.result(5)
-    assert error.value.error_type == "TimeoutError"
+    assert error.value.error_type == "AttemptTimeout"
     assert seen == [(1, "timeout"), (2, "timeout")]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("obeys", "AttemptTimeout"), ("overstays", "AttemptTimeout"), ("raises", "TimeoutError")]
+)
+async def test_a_timeout_of_the_attempt_is_told_apart_from_one_of_the_bodys_own(
+    app: App, client: Client, workers: Workers, how: str, told: str
+) -> None:
+    release = asyncio.Event()
+
+    @app.actor(timeout=5.0 if how == "raises" else 0.05, grace=0.05, retry=None)
+    async def slow() -> None:
+        if how == "raises":
+            async with asyncio.timeout(0.01):
+                await release.wait()
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                if how == "obeys":
+                    raise
+
+    async with workers.run(app):
+        with pytest.raises(RunFailed) as failed:
+            await (await client.submit(slow.call())).result(5)
+        release.set()
+    assert failed.value.error_type == told
 
 
 async def test_the_current_context_is_found_anywhere_below_a_body_and_nowhere_else(

@@ -86,7 +86,7 @@ async def test_a_body_is_told_why_it_must_stop(
             assert await following.result(5) == "next"
         else:
             final = await run.wait(5)
-            assert (final.phase, final.error) == ("failed", "TimeoutError: the attempt took longer than 0.1 s")
+            assert (final.phase, final.error) == ("failed", "AttemptTimeout: the attempt took longer than 0.1 s")
     assert told == [(reason, HOW[kind])]
 
 

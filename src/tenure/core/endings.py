@@ -11,7 +11,7 @@ from tenure.core import commands as c
 from tenure.core.aftermath import owing
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
-from tenure.core.parts import Result, bounded, decide, ended, entry, tell
+from tenure.core.parts import Result, bounded, decide, ended, entry, tell, timed_out
 from tenure.core.policy import backoff
 from tenure.core.records import Failure, Holder, Last, Phase, Record
 from tenure.core.schedule import is_perpetual, next_due
@@ -177,9 +177,7 @@ def _evict(record: Record | None, command: c.Evict, now: float) -> Result:
     due = record.deadline + record.task.policy.grace
     if now < due:
         return Refused(Why.NOT_DUE, due)
-    failure = Failure(
-        type="TimeoutError", message=f"the body did not end within {record.task.policy.timeout} s and its grace"
-    )
+    failure = timed_out(f"the body did not end within {record.task.policy.timeout} s and its grace")
     return _failed_attempt(_displaced(record, due, now), command, failure, now, final=False, successor=None)
 
 

@@ -89,7 +89,11 @@ class KeyConflict(_KeyError):
 
 
 class RunFailed(_KeyError):
-    """The run failed for good: ``error_type``, ``message`` and ``traceback`` are those of its last attempt."""
+    """The run failed for good: ``error_type``, ``message`` and ``traceback`` are those of its last attempt.
+
+    ``error_type`` is the name of what the body raised, with its module unless that is built in; or of what befell the
+    attempt: ``AttemptTimeout``, ``WorkerLost``, ``ProcessDied``.
+    """
 
     def __init__(
         self, *, key: str, generation: int, run_id: str, error_type: str, message: str, traceback: str

@@ -21,6 +21,11 @@ LOST = Failure(
 )
 
 
+def timed_out(message: str) -> Failure:
+    """The failure of an attempt that took too long, under a name that no body's own error has."""
+    return Failure(type="AttemptTimeout", message=message)
+
+
 def decide(did: Did, record: Record, counts: tuple[Count, ...] = ()) -> Decision:
     """A decision whose effects are derived from what it stores."""
     return Decision(did, record, effects_of(record), counts)

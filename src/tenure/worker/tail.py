@@ -11,6 +11,7 @@ from tenure.core import commands as c
 from tenure.core.endings import not_mine
 from tenure.core.errors import InvalidCall
 from tenure.core.outcomes import Did, Why
+from tenure.core.parts import timed_out
 from tenure.core.records import Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
 from tenure.core.schedule import is_perpetual
 from tenure.core.subjects import MAX_KEY_BYTES
@@ -113,7 +114,7 @@ class Tail:
     ) -> c.Succeed | c.FailAttempt | c.SnoozeRun | c.HandBack:
         match ended:
             case Halted() if context.stop_reason == "timeout":
-                failure = Failure(type="TimeoutError", message=f"the attempt took longer than {task.policy.timeout} s")
+                failure = timed_out(f"the attempt took longer than {task.policy.timeout} s")
                 return await self._fail(holder, context, failure, patience, final=False)
             case Halted():
                 return c.HandBack(holder=holder)
