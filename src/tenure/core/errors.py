@@ -6,6 +6,7 @@ Errors carry what they are about (key, generation, run id, field) as attributes,
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from tenure.core.given import seconds as seconds_of
 
@@ -13,7 +14,18 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
 
 
-class TenureError(Exception):
+def _rebuilt(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    return kind.__new__(kind, *args)
+
+
+class _Portable(BaseException):
+    """Copied and pickled as it is, with all that it carries: never made anew from its message alone."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args), self.__dict__
+
+
+class TenureError(_Portable, Exception):
     """Base of every error that Tenure raises."""
 
 
@@ -145,7 +157,7 @@ class IllegalTransition(TenureError):
         self.command = command
 
 
-class Snooze(Exception):
+class Snooze(_Portable, Exception):
     """Raised by a body: run me again after ``delay`` (seconds, or a timedelta); no failure is counted."""
 
     def __init__(self, delay: float | timedelta) -> None:
@@ -160,11 +172,11 @@ class Snooze(Exception):
         self.delay = seconds
 
 
-class Fail(Exception):
+class Fail(_Portable, Exception):
     """Raised by a body: this run has failed for good; do not retry."""
 
 
-class Stopped(BaseException):
+class Stopped(_Portable):
     """Raised by ``ctx.check()`` in a plain body that must stop; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
