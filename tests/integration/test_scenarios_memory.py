@@ -2,9 +2,9 @@
 
 Many small tasks through one client and one worker leave nothing behind in their process.
 
-The suite runs a slice; ``TENURE_MEMORY_TASKS=200000`` runs the scenario in full (about a minute) under its bound of 10
-MB. In a slice the resident size moves by a megabyte or two whatever one does, so the tight bound there is on Python's
-own count of allocated blocks: whatever is kept per run is at least one block a run.
+The suite runs a slice, a soak the scenario in full (about a minute) under its bound of 10 MB. In a slice the resident
+size moves by a megabyte or two whatever one does, so the tight bound there is on Python's own count of allocated
+blocks: whatever is kept per run is at least one block a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import textwrap
 
 import pytest
 
-TASKS = int(os.environ.get("TENURE_MEMORY_TASKS", "7000"))
+from tests.support import sized
+
+TASKS = sized(7_000, 200_000)
 WARM_UP = 11_000
 """Past the 10,000 runs that a worker remembers so as to count none of them twice."""
 BYTES_A_TASK = 10_000_000 / 200_000
