@@ -71,6 +71,7 @@ MEANINGS = {
     "limit.repaired": "what a crash had left of a limit is put right; `kind` as in `tenure_repairs_total`",
     "marks.not_forgotten": "applied commands could not be forgotten yet; the sweep does it",
     "message.foreign": "a message in the work stream that is no wake-up; removed",
+    "message.removed": "a message in the work stream whose subject names nothing of Tenure's: nobody would ever take it",
     "outbox.unpaid": "a spawned run, a hook or a dead letter could not be stored yet; tried again",
     "permission.missing": "the user of this process may not do what it has to; what, in the server's words",
     "place.not_given_back": "a place under a limit could not be given back; a supervisor does it",

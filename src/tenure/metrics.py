@@ -64,6 +64,7 @@ REPAIRS = (
     "outbox",
     "seen",
     "stray",
+    "foreign",
     "schedule",
     "place",
     "reserved",

@@ -88,6 +88,21 @@ def test_what_nobody_works_on_and_nobody_repairs_is_exit_code_3(own: Cli) -> Non
     assert "queues" not in findings(own, code=3), "it is held back on purpose"
 
 
+def test_messages_that_can_be_nobodys_are_named_and_removed(own: Cli) -> None:
+    own.fast("setup", "tasks:app")
+    junk = f"tenure.{own.namespace}.work.default.urgent.k.r"
+    asyncio.run(put(own, junk))
+    assert findings(own)["work stream"]["text"] == f"messages at 1 subjects that name no run: {junk}"
+    assert own.fast_json("queues") == []
+    assert own.fast_json("repair")["repairs"] == {"foreign": 1}
+    assert "work stream" not in findings(own)
+
+
+async def put(own: Cli, subject: str) -> None:
+    async with App(own.namespace, config=FAST).connect(own.url) as client:
+        await client.stores.conn.put(subject, b"junk")
+
+
 @pytest.fixture
 def guarded(tmp_path: Path, namespace: str) -> Iterator[str]:
     """``127.0.0.1:<port>`` of a server where ``half`` may do all but answer wake-ups, and ``tenure`` everything."""

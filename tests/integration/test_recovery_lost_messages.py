@@ -200,6 +200,39 @@ async def test_a_stray_wake_up_of_a_run_that_is_over_is_removed(
     assert await depth(client.stores) == 0
 
 
+async def test_messages_outside_of_every_lane_are_removed_and_nothing_else(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """No consumer matches them: no worker throws them away. One passes for a wake-up of a run that has lost its own.
+
+    A queue that nobody works on, and a run that waits for its time, keep what they have.
+    """
+
+    @app.actor(queue="nobodys")
+    async def unserved() -> None:
+        raise NotImplementedError
+
+    names, conn = client.stores.names, client.stores.conn
+    await client.submit(unserved.call(), key="waits")
+    later = await client.submit(app.actors["quick"].call(), key="later", delay=600)
+    lost = await client.submit(app.actors["quick"].call(), key="lost")
+    wakeup = names.work("default", "normal", "lost", lost.run_id)
+    await conn.api(f"STREAM.PURGE.{names.work_stream}", {"filter": wakeup})
+    for rest in ("work.x", f"work.default.urgent.lost.{lost.run_id}", "timer.x", "park.x", "work.x", "work.>"):
+        await conn.put(f"{names.root}.{rest}", b"junk")
+    async with supervisors.run(app) as supervisor:
+        await until_repaired(supervisor, "wakeup")
+        assert supervisor.metrics.repairs["foreign"] == 6
+    info = await conn.api(f"STREAM.INFO.{names.work_stream}", {"subjects_filter": ">"})
+    assert isinstance(info, dict)
+    left = {tuple(subject.removeprefix(f"{names.root}.").split(".")[:-1]) for subject in info["state"]["subjects"]}
+    assert left == {
+        ("work", "nobodys", "normal", "waits"),
+        ("work", "default", "normal", "lost"),
+        ("timer", "later", later.run_id),
+    }
+
+
 async def test_a_stop_signal_that_is_purged_before_anybody_sees_it_is_sent_again(
     site: Site, app: App, client: Client, proxy: Proxy, supervisors: Supervisors
 ) -> None:

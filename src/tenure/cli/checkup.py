@@ -172,7 +172,8 @@ async def _life(app: App, conn: Connection, topology: Topology, stuck_after: flo
     lanes = await queue_rows(stores, rows)
     owing = await suspects(stores, gone_by(every), bodies=False)
     late = [one for one in owing if one.unchanged_seconds >= stuck_after]
-    found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after)]
+    foreign = sorted((await stores.work.stored(stores.runs.patience())).foreign)
+    found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after), *_foreign(foreign)]
     holds = await Client.over(app, stores).blocks()
     if holds:
         found.append(
@@ -227,6 +228,13 @@ def _stuck(late: list[Suspect], seconds: float) -> Iterator[Finding]:
     yield Finding(
         "runs", "down", f"{len(late)} stuck: {_some(named)}", "supervisors repair them, or `tenure repair` does"
     )
+
+
+def _foreign(subjects: list[str]) -> Iterator[Finding]:
+    if subjects:
+        yield Finding("work stream", "note", f"messages at {len(subjects)} subjects that name no run: {_some(subjects)}",
+                      "supervisors remove them, or `tenure repair` does; let only Tenure's own users publish there:"
+                      " `tenure permissions`")  # fmt: skip
 
 
 def _some(names: list[str]) -> str:

@@ -27,6 +27,7 @@ ROOT = "tenure"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_ATTEMPT = re.compile(r"[0-9]+(-[0-9]+)?\Z")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+\Z")
 
 
@@ -254,3 +255,24 @@ class Names:
             return WorkSubject(queue, priority, decode_key(token), run_id)
         except (ValueError, InvalidCall):
             return None
+
+    def stored_for(self, prefix: str, subject: str) -> list[str] | None:
+        """The tokens after ``prefix`` (of wake-ups, timers, parked messages) of a subject of the work stream.
+
+        None if no Tenure stores anything there: no worker and no supervisor will ever take it. A queue or a limit that
+        nobody looks after now is no reason.
+        """
+        parts = subject[len(prefix) :].split(".")
+        if prefix == self.work_prefix:
+            known = len(parts) == 4 and bool(_NAME.match(parts[0])) and parts[1] in PRIORITIES  # noqa: PLR2004  (queue, priority, key, run id)
+            at = 2
+        else:
+            known = len(parts) == 3 and (prefix == self.park_prefix or bool(_ATTEMPT.match(parts[2])))  # noqa: PLR2004  (key, run id, attempt; limit, key, run id)
+            at = 1 if prefix == self.park_prefix else 0
+        if not known:
+            return None
+        try:
+            decode_key(parts[at])
+        except (ValueError, InvalidCall):
+            return None
+        return parts

@@ -14,8 +14,6 @@ from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
 
-_TOKENS = 4
-
 
 class Lane(Struct, frozen=True, kw_only=True):
     """One priority of a queue.
@@ -93,8 +91,8 @@ class Lanes:
             page = await self._ask("STREAM.INFO", body, patience) or {}
             subjects: dict[str, int] = page.get("state", {}).get("subjects") or {}
             for subject, number in subjects.items():
-                parts = subject[len(prefix) :].split(".")
-                if len(parts) == _TOKENS:
+                parts = self._names.stored_for(prefix, subject)
+                if parts is not None:
                     counts[parts[0], parts[1]] += number
             offset += len(subjects)
             if not subjects or offset >= int(page.get("total", 0)):

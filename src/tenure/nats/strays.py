@@ -3,10 +3,13 @@
 The server delivers them to nobody any more and does not remove them: a kill -9 of it has left such a message, and so does
 a consumer whose filter was changed by hand and back. While one is stored, its run looks as if
 it had a wake-up. Owns nothing of a run: what still waits for the removed wake-up gets a new one from the sweep.
+
+And what is stored where no lane looks, under a subject that names nothing of Tenure's: whoever may publish can put it there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -23,7 +26,7 @@ before the first that is stored, also stands for troubles of its files: then the
 
 
 class Stray(msgspec.Struct, frozen=True):
-    """A stored wake-up at or below the ack floor of its lane's consumer."""
+    """A stored message that is delivered to nobody."""
 
     subject: str
     seq: int
@@ -68,6 +71,17 @@ class Strays:
                     break
                 found.add(stored)
                 seq = stored.seq + 1
+        return found
+
+    async def at(self, subjects: Iterable[str], most: int, patience: Patience) -> list[Stray]:
+        """Messages stored at just these subjects, as far as so many looks tell (one may hold a wildcard). Raises Unavailable."""
+        found: list[Stray] = []
+        for subject in subjects:
+            seq = 1
+            while most > 0 and (stored := await self._next(subject, seq, patience)) is not None:
+                most, seq = most - 1, stored.seq + 1
+                if stored.subject == subject:
+                    found.append(stored)
         return found
 
     async def remove(self, stray: Stray, patience: Patience) -> bool:

@@ -29,6 +29,7 @@ from tenure.telemetry import get_logger
 _log = get_logger("tenure.work")
 _DIFFERS = 10148
 """Error code of the server: the consumer exists, with other settings."""
+_MOST_FOREIGN = 1_000
 
 
 AHEAD = "high"
@@ -101,12 +102,16 @@ class Messages:
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What the work stream held ``at`` that time of the server's. ``parked``: by limit the (key token, run id) of each."""
+    """What the work stream held ``at`` that time of the server's.
+
+    ``parked``: by limit the (key token, run id) of each. ``foreign``: subjects that name nothing of Tenure's, a thousand at most.
+    """
 
     at: float
     wakeups: Messages
     timers: Messages
     parked: dict[str, set[tuple[str, str]]]
+    foreign: frozenset[str] = frozenset()
 
 
 class _Subjects(msgspec.Struct):
@@ -214,34 +219,34 @@ class Work:
         wakeups: set[str] = set()
         timers: set[str] = set()
         parked: dict[str, set[tuple[str, str]]] = {}
-        at = await self._subjects(
-            self._names.work_prefix + ">", 4, lambda parts: wakeups.add(f"{parts[0]}.{parts[2]}.{parts[3]}"), patience
+        foreign: set[str] = set()
+        names, take = self._names, self._subjects
+        at = await take(
+            names.work_prefix, lambda parts: wakeups.add(f"{parts[0]}.{parts[2]}.{parts[3]}"), foreign, patience
         )
-        await self._subjects(
-            self._names.timer_prefix + ">", 3, lambda parts: timers.add(f"{parts[0]}.{parts[1]}"), patience
-        )
+        await take(names.timer_prefix, lambda parts: timers.add(f"{parts[0]}.{parts[1]}"), foreign, patience)
         # A run that is woken between two of these lists is in none of them: whoever looks after it asks once more.
-        await self._subjects(
-            self._names.park_prefix + ">",
-            3,
+        await take(
+            names.park_prefix,
             lambda parts: parked.setdefault(parts[0], set()).add((parts[1], parts[2])),
+            foreign,
             patience,
         )
-        return Stored(at, Messages(wakeups), Messages(timers), parked)
+        return Stored(at, Messages(wakeups), Messages(timers), parked, frozenset(foreign))
 
     async def _subjects(
-        self, wanted: str, tokens: int, take: Callable[[list[str]], object], patience: Patience
+        self, prefix: str, take: Callable[[list[str]], object], foreign: set[str], patience: Patience
     ) -> float:
-        """Call ``take`` with the tokens of each stored subject after the prefix, if they are as many as ours have.
+        """Call ``take`` with the tokens after the prefix of each stored subject, if a Tenure can have stored it there.
 
         Returns the server's time when it was asked.
         """
-        at, offset, start = 0.0, 0, len(wanted) - 1
+        at, offset = 0.0, 0
         while True:
             try:
                 answer = await self._conn.request(
                     f"$JS.API.STREAM.INFO.{self._names.work_stream}",
-                    msgspec.json.encode({"subjects_filter": wanted, "offset": offset}),
+                    msgspec.json.encode({"subjects_filter": f"{prefix}>", "offset": offset}),
                     timeout=self._conn.config.patience_seconds,  # a page is up to 100,000 subjects
                 )
             except (NotSent, Lost) as error:
@@ -251,9 +256,11 @@ class Work:
                 if page.error is None:
                     at = at or page.ts.timestamp()
                     for subject in page.state.subjects:
-                        parts = subject[start:].split(".")
-                        if len(parts) == tokens:
+                        parts = self._names.stored_for(prefix, subject)
+                        if parts is not None:
                             take(parts)
+                        elif len(foreign) < _MOST_FOREIGN:
+                            foreign.add(subject)
                     offset += len(page.state.subjects)
                     if not page.state.subjects or offset >= page.total:
                         return at

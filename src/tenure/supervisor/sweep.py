@@ -63,6 +63,7 @@ class Sweep:
         stores = self._stores
         await self._remove_strays()
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
+        await self._remove_foreign(stored.foreign)
         self._releases.saw(stored.parked, is_mine)
         await self._places.look(is_mine, {name: runs for name, runs in stored.parked.items() if not switch_at(name)})
         passed = 0
@@ -119,6 +120,16 @@ class Sweep:
             if await self._strays.remove(stray, patience):
                 self._metrics.repairs["stray"] += 1
                 _log.warning("wakeup.stray", subject=stray.subject, sequence=stray.seq)
+
+    async def _remove_foreign(self, subjects: frozenset[str]) -> None:
+        """No lane takes them, so no worker throws them away. Raises Unavailable."""
+        if not subjects:
+            return
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        for stray in await self._strays.at(sorted(subjects), _MOST_STRAYS, patience):
+            if await self._strays.remove(stray, patience):
+                self._metrics.repairs["foreign"] += 1
+                _log.warning("message.removed", subject=stray.subject, sequence=stray.seq)
 
     async def held_by(self, sessions: set[str], is_mine: Callable[[str], bool]) -> None:
         """Look for what these closed sessions held, as fast as it goes. Raises Unavailable."""

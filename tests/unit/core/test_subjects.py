@@ -226,3 +226,28 @@ def test_good_names_and_priorities_pass() -> None:
 def test_lanes_have_different_consumers() -> None:
     lanes = list(product(["a", "a-high", "high"], PRIORITIES))
     assert len({NAMES.consumer(*lane) for lane in lanes}) == len(lanes)
+
+
+@pytest.mark.parametrize("key", ["doc-1", "a b", "café.*"])
+def test_every_subject_of_the_work_stream_is_known_as_such(key: str) -> None:
+    for prefix, subject in (
+        (NAMES.work_prefix, NAMES.work("nobodys", "low", key, RUN)),
+        (NAMES.timer_prefix, NAMES.timer(key, RUN, 3)),
+        (NAMES.timer_prefix, f"{NAMES.timer(key, RUN, 0)}-1700000000000"),
+        (NAMES.park_prefix, NAMES.park("@switch", key, RUN)),
+    ):
+        assert NAMES.stored_for(prefix, subject) == subject[len(prefix) :].split(".")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rest"),
+    [
+        *(("work", rest) for rest in ("x", "default.normal.k", "default.normal.k.r.more", "default.urgent.k.r")),
+        *(("work", rest) for rest in ("a=b.normal.k.r", "default.normal.=zz.r", "default.normal.*.r", "*", ">")),
+        *(("timer", rest) for rest in ("x", "k.r", "k.r.1.2", "k.r.soon", "k.r.1-", "=zz.r.1")),
+        *(("park", rest) for rest in ("x", "limit.k", "limit.k.r.more", "limit.=zz.r")),
+    ],
+)
+def test_a_subject_of_the_work_stream_that_no_tenure_stores_anything_at_is_known_as_such(kind: str, rest: str) -> None:
+    prefix = f"{NAMES.root}.{kind}."
+    assert NAMES.stored_for(prefix, prefix + rest) is None
