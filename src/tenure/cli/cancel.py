@@ -46,7 +46,7 @@ def cancel(
     phase: Annotated[Live | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.", show_default=False)] = False,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the outcome.", show_default=False)] = "",
-    namespace: o.Namespace = None,
+    namespace: o.KeyNamespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
@@ -56,20 +56,20 @@ def cancel(
     Cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2, of one key). Of many: how
     many each; exit 3 if some could not be cancelled, to be repeated.
     """
-    the_app = o.app_for(namespace, app)
     wanted = Wanted(pattern, actor, queue, None if phase is None else phase.value)
     if key is None:
         if run is not None:
             raise ConfigError("--run goes with a KEY")
-        return _cancel_many(the_app, url, wanted.check(), reason=reason, dry_run=dry_run, as_json=as_json)
+        wanted = wanted.check()
+        the_app = o.app_for(namespace, app)  # what ends many runs is to be said in full
+        return _cancel_many(the_app, url, wanted, reason=reason, dry_run=dry_run, as_json=as_json)
     if wanted != Wanted() or dry_run:
         raise ConfigError("give a KEY, or --pattern, --actor, --queue, --phase and --dry-run: not both")
-    return _cancel_one(the_app, url, key, run, reason=reason, as_json=as_json)
+    encode_key(key)
+    return _cancel_one(o.app_at(namespace, app, url), url, key, run, reason=reason, as_json=as_json)
 
 
 def _cancel_one(app: App, url: str | None, key: str, run: str | None, *, reason: str, as_json: bool) -> int:
-    encode_key(key)
-
     done = o.ask(app, url, lambda client: client.cancel(key, run_id=run, reason=reason))
     fields = msgspec.to_builtins(done)
     if done.outcome == "not_found":

@@ -79,14 +79,14 @@ def show(
     history: Annotated[
         bool, typer.Option("--history", help="Tell what happened to it instead, the oldest first.", show_default=False)
     ] = False,
-    namespace: o.Namespace = None,
+    namespace: o.KeyNamespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
     """Show a key: phase, generation, attempt, holder, progress, error, and what holds it back."""
-    the_app = o.app_for(namespace, app)
     encode_key(key)
+    the_app = o.app_at(namespace, app, url)
     if history:
         return run_loop(tell_history(the_app, url, key, as_json=as_json))
 
@@ -200,7 +200,7 @@ def watch(
     key: Annotated[
         str, typer.Argument(metavar="KEY|PATTERN", help="With * ? or [: every key that fits.", show_default=False)
     ],
-    namespace: o.Namespace = None,
+    namespace: o.KeyNamespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
@@ -209,10 +209,10 @@ def watch(
 
     Or of all keys that fit a pattern.
     """
-    the_app = o.app_for(namespace, app)
     many = any(char in key for char in "*?[")
     if not many:
         encode_key(key)
+    the_app = o.app_at(namespace, app, url)
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:

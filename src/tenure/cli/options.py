@@ -12,11 +12,14 @@ import typer
 from tenure.app import App, default_url
 from tenure.cli.problems import NotFound, no_key
 from tenure.client import Client
-from tenure.core.errors import ConfigError
+from tenure.config import Config
+from tenure.core.errors import ConfigError, TenureError
 from tenure.loops import run_loop
 from tenure.run import Run
 
 T = TypeVar("T")
+_WHICH = "say which namespace: --namespace NAME (or $TENURE_NAMESPACE), or --app module:app"
+_NAMED = 20
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="The app, as module:app.", show_default=False)]
 ActorName = Annotated[str, typer.Argument(metavar="ACTOR", help="Name of one of the app's actors.", show_default=False)]
@@ -35,6 +38,13 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", envvar="TENURE_NAMESPACE", help="The app's namespace.", show_default=False),
 ]
+KeyNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", envvar="TENURE_NAMESPACE", help="The app's namespace. Default: the only one on the server.",
+        show_default=False,
+    ),
+]  # fmt: skip
 AppTarget = Annotated[
     str | None,
     typer.Option("--app", metavar="TARGET", help="The app itself, instead of its namespace.", show_default=False),
@@ -53,6 +63,10 @@ Delay = Annotated[
 ]
 At = Annotated[
     str | None, typer.Option("--at", metavar="TIME", help="Start at an ISO 8601 time with zone.", show_default=False)
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="DURATION", help="Wait at most so long (then exit 3).", show_default=False),
 ]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait for the result; exit 1 unless it succeeds.", show_default=False)
@@ -104,8 +118,35 @@ def app_for(namespace: str | None, target: str | None) -> App:
     if target is not None:
         return load_app(target)
     if not namespace:
-        raise ConfigError("say which namespace: --namespace NAME (or $TENURE_NAMESPACE), or --app module:app")
+        raise ConfigError(_WHICH)
     return App(namespace)
+
+
+def app_at(namespace: str | None, target: str | None, url: str | None) -> App:
+    """As ``app_for``, for a command about one key; where neither is given, of the only namespace on the server."""
+    if namespace is not None or target is not None:
+        return app_for(namespace, target)
+    return App(run_loop(_only_namespace(url or default_url())))
+
+
+async def _only_namespace(url: str) -> str:
+    from tenure.nats.connection import Connection
+    from tenure.nats.topology import namespaces
+    from tenure.nats.urls import without_secrets
+
+    connection = await Connection.open(url, Config(), name="tenure-cli")
+    try:
+        found = await namespaces(connection)
+    except TenureError as error:  # these credentials may not ask, say
+        raise ConfigError(_WHICH) from error
+    finally:
+        await connection.close()
+    if not found:
+        raise NotFound(f"there is no namespace on {without_secrets(url)}: nothing was ever submitted there")
+    if len(found) > 1:
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise ConfigError(f"{_WHICH}; {without_secrets(url)} has {', '.join(found[:_NAMED])}{more}")
+    return found[0]
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tenure.cli.output import print_answer, print_fields, print_json, print_valu
 from tenure.cli.parsing import duration, load_app, make_call, moment
 from tenure.cli.problems import Exit, complain
 from tenure.client import Client
-from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
+from tenure.core.errors import ConfigError, RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.run import Run
@@ -62,6 +62,7 @@ def submit(
         IfDiffers, typer.Option("--if-differs", help="What to do if that run has another actor or other arguments.")
     ] = IfDiffers.KEEP,
     wait: o.Wait = False,
+    timeout: o.Timeout = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
@@ -69,13 +70,14 @@ def submit(
     app = load_app(target)
     call = make_call(app, actor, arg or [], args)
     seconds, when = duration(delay, "--delay"), moment(at)
+    waits = _patience(timeout, wait=wait)
 
     async def start(client: Client) -> Run[Any]:
         return await client.submit(
             call, key=key, delay=seconds, at=when, if_live=if_live.value, if_differs=if_differs.value
         )
 
-    return run_loop(_start(app, url, start, wait=wait, as_json=as_json))
+    return run_loop(_start(app, url, start, wait=wait, timeout=waits, as_json=as_json))
 
 
 def replace(
@@ -92,6 +94,7 @@ def replace(
         typer.Option("--overlap", help="Bodies that still run: stop them, wait for them, or start beside them."),
     ] = Overlap.STOP,
     wait: o.Wait = False,
+    timeout: o.Timeout = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
@@ -99,14 +102,21 @@ def replace(
     app = load_app(target)
     call: Call[Any] = make_call(app, actor, arg or [], args)
     seconds, when = duration(delay, "--delay"), moment(at)
+    waits = _patience(timeout, wait=wait)
 
     async def start(client: Client) -> Run[Any]:
         return await client.replace(call, key=key, overlap=overlap.value, delay=seconds, at=when)
 
-    return run_loop(_start(app, url, start, wait=wait, as_json=as_json))
+    return run_loop(_start(app, url, start, wait=wait, timeout=waits, as_json=as_json))
 
 
-async def _start(app: App, url: str | None, start: Any, *, wait: bool, as_json: bool) -> int:
+def _patience(timeout: str | None, *, wait: bool) -> float | None:
+    if timeout is not None and not wait:
+        raise ConfigError("--timeout goes with --wait")
+    return duration(timeout, "--timeout")
+
+
+async def _start(app: App, url: str | None, start: Any, *, wait: bool, timeout: float | None, as_json: bool) -> int:
     async with app.connect(url) as client:
         run = await start(client)
         said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "accepted": run.accepted}
@@ -115,42 +125,47 @@ async def _start(app: App, url: str | None, start: Any, *, wait: bool, as_json: 
             return Exit.OK
         if not as_json:
             print_fields(said)
-        return await _wait_for(run, said, timeout=None, as_json=as_json)
+        return await _wait_for(run, said, timeout=timeout, as_json=as_json)
 
 
 def result(
     key: o.Key,
     *,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="DURATION", help="Wait at most so long (then exit 3).", show_default=False),
-    ] = None,
-    namespace: o.Namespace = None,
+    timeout: o.Timeout = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="If a newer generation takes its place, wait for that one's.", show_default=False
+        ),
+    ] = False,
+    namespace: o.KeyNamespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
     """Wait for a key's current run and print its result; exit 1 unless it succeeds."""
-    the_app = o.app_for(namespace, app)
     encode_key(key)
+    the_app = o.app_at(namespace, app, url)
     seconds = duration(timeout, "--timeout")
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:
             run = await o.existing(client, key)
             said = {"key": key, "generation": run.generation, "run_id": run.run_id}
-            return await _wait_for(run, said, timeout=seconds, as_json=as_json)
+            return await _wait_for(run, said, timeout=seconds, follow=follow, as_json=as_json)
 
     return run_loop(main())
 
 
-async def _wait_for(run: Run[Any], said: dict[str, Any], *, timeout: float | None, as_json: bool) -> int:
+async def _wait_for(
+    run: Run[Any], said: dict[str, Any], *, timeout: float | None, follow: bool = False, as_json: bool
+) -> int:
     """Print how a run ended.
 
     A run that did not succeed is the command's own failure, told on standard error as well.
     """
     try:
-        value = msgspec.to_builtins(await run.result(timeout))
+        value = msgspec.to_builtins(await run.result(timeout, follow=follow))
     except TimeoutError as error:
         raise TimeoutError(f"the run of {run.key!r} is not over after {timeout:g} s") from error
     except (RunFailed, RunCancelled, RunSuperseded) as error:
@@ -183,15 +198,15 @@ def _ending(error: TenureError) -> dict[str, Any]:
 
 
 def trigger(
-    key: o.Key, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
+    key: o.Key, namespace: o.KeyNamespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
 ) -> int:
     """Start a key's waiting run now.
 
     A perpetual key keeps its schedule: the fire that was to come comes all the same. Exit 1 where nothing waits, and where
     what waits is held back or has no place under a limit: it is due from now on, and starts as soon as it may.
     """
-    the_app = o.app_for(namespace, app)
     encode_key(key)
+    the_app = o.app_at(namespace, app, url)
 
     async def main() -> int:
         async with o.looking(the_app, url) as client:

@@ -7,6 +7,7 @@ ones [12].
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from tenure.telemetry import get_logger
 _log = get_logger("tenure.setup")
 _INCARNATION = "tenure.incarnation"
 _NAME_IN_USE = 10058
+_WORK_STREAM = re.compile(r"TENURE_([A-Za-z0-9_-]+)_WORK")
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     runs.spec,
     work.spec,
@@ -200,6 +202,19 @@ async def differences(conn: Connection, names: Names, config: Config) -> Topolog
 async def exists(conn: Connection, names: Names) -> bool:
     """Whether the namespace was ever set up. Creates nothing. Raises Unavailable."""
     return await _call(conn, f"STREAM.INFO.{names.runs_stream}", {}) is not None
+
+
+async def namespaces(conn: Connection) -> list[str]:
+    """Every namespace that was ever set up on the server, sorted. Raises Unavailable, ConfigError where we may not ask."""
+    found: list[str] = []
+    offset = 0
+    while True:
+        page = await _call(conn, "STREAM.NAMES", {"offset": offset}) or {}
+        names: list[str] = page.get("streams") or []
+        found += [match[1] for name in names if (match := _WORK_STREAM.fullmatch(name))]
+        offset += len(names)
+        if not names or offset >= int(page.get("total", 0)):
+            return sorted(found)
 
 
 async def _check(

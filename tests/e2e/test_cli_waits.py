@@ -1,0 +1,35 @@
+"""Commands that wait for a result: for so long, and for whose."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.commands import Cli, Worker, end, line_of
+from tests.e2e.test_cli_above import until
+
+
+def test_a_wait_that_takes_too_long_is_exit_code_3_and_the_run_goes_on(cli: Cli, worker: Worker) -> None:
+    call = ("tasks:app", "say", "--key", "waits", "--arg", "text=x", "--delay", "1h", "--wait", "--timeout", "100ms")
+    assert "not over after 0.1 s" in cli.fast("submit", *call, code=3)[1]
+    assert "not over after 0.1 s" in cli.fast("replace", *call, code=3)[1]
+    assert cli.fast_json("show", "waits")["generation"] == 2
+    assert cli.fast_json("submit", "tasks:app", "say", "--arg", "text=x", "--wait", "--timeout", "1m")["result"] == "x"
+    assert "--timeout goes with --wait" in cli.fast("submit", *call[:-3], "--timeout", "1s", code=2)[1]
+
+
+def test_a_result_goes_on_to_the_newest_generation_if_it_is_to_follow(cli: Cli, worker: Worker) -> None:
+    """The key is replaced while two wait for its result; both were there before, for the run was not over."""
+    nap = ("tasks:app", "nap", "--key", "followed", "--arg")
+    cli.fast("submit", *nap, "seconds=60")
+    plain, following = (cli.start("result", "followed", *more, "--json") for more in ((), ("--follow",)))
+
+    def told() -> bool:
+        cli.fast("replace", *nap, "seconds=60")
+        return plain.poll() is not None
+
+    until(told, "the one that does not follow is told that its run was superseded")
+    assert end(plain) == 1
+    cli.fast("replace", *nap, "seconds=0.01")
+    said = json.loads(line_of(following))
+    assert (said["outcome"], said["result"]) == ("succeeded", "rested")
+    assert following.wait(10) == 0
