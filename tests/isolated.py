@@ -173,6 +173,7 @@ def waits(path: str) -> None:
 @app.actor(isolation="process", retry=None)
 def goes_on(ctx: Context, path: str) -> int:
     """Checks until its gate is open; says when it knows that it is to stop."""
+    ctx.report(3, 10, "on its way")
     mark(path, "start")
     told = None
     while not Path(f"{path}.open").exists():

@@ -26,6 +26,8 @@ StopReason = Literal["cancel", "superseded", "timeout", "drain", "lease_lost"]
 ProgressSink = Callable[["Context", float, float | None, str], Awaitable[None]]
 
 _current: ContextVar[Context] = ContextVar("tenure.context")
+_reports: set[asyncio.Future[None]] = set()
+"""Those under way: the loop itself keeps no task alive."""
 
 
 def _loop_here() -> asyncio.AbstractEventLoop | None:
@@ -62,7 +64,7 @@ class Rescheduled:
 
 
 class Context:
-    """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop.
+    """Given to a body. Safe to read from any thread; ``progress`` is awaited on the body's loop, ``report`` is for threads.
 
     ``fence`` rises with every claim of the key, purged and submitted anew or not, for as long as the namespace's bucket is not
     deleted: give it to the outside world so that it can refuse older writers.
@@ -77,6 +79,7 @@ class Context:
         "_loop",
         "_now",
         "_progress",
+        "_reported",
         "_stop_lock",
         "app",
         "attempt",
@@ -123,6 +126,7 @@ class Context:
         self._loop = _loop_here()
         self._log: Any = None
         self._stop_lock = threading.Lock()
+        self._reported: tuple[float, float | None, str] | None = None
 
     @property
     def deadline(self) -> datetime | None:
@@ -165,6 +169,25 @@ class Context:
         done, total, note = check_progress(done, total, note)
         if self._progress is not None:
             await self._progress(self, done, total, note)
+
+    def report(self, done: float, total: float | None = None, note: str = "") -> None:
+        """As ``progress``, for plain ``def`` bodies. Safe from any thread; waits for nothing. Raises InvalidCall."""
+        said = check_progress(done, total, note)
+        with self._stop_lock:
+            waits, self._reported = self._reported is not None, said
+            loop = self._loop
+        if not waits and loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody hears it any more
+                loop.call_soon_threadsafe(self._send_report)
+
+    def _send_report(self) -> None:
+        """On the loop: what was reported last; a body that reports faster than the loop turns costs it one task."""
+        with self._stop_lock:
+            said, self._reported = self._reported, None
+        if said is not None and self._progress is not None:
+            task = asyncio.ensure_future(self._progress(self, *said))
+            _reports.add(task)
+            task.add_done_callback(_reports.discard)
 
     def spawn(
         self,

@@ -205,13 +205,19 @@ async def test_a_timeout_kills_the_child_and_retries(
         assert failed.value.error_type == "AttemptTimeout"
 
 
-async def test_a_drain_lets_a_plain_body_in_a_child_finish_though_it_checks(
+async def test_a_plain_body_in_a_child_reports_and_may_finish_in_a_drain_though_it_checks(
     client: Client, workers: Workers, tasks: Any, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     async with workers.run(tasks.app) as running:
         run = await client.submit(tasks.goes_on.call(str(log)))
         await lines(log, 1)
+
+        async def reported() -> bool:
+            status = await run.status()
+            return status is not None and status.progress is not None and status.progress.done == 3
+
+        await wait_until(reported, description="what it reported is stored")
         running.worker.stop()
         assert (await lines(log, 2))[1] == "went on drain"
         tasks.mark(f"{log}.open")

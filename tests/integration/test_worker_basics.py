@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client import generate_latest
 import tenure
 from tenure import App, Client, Context, Fail, Retry, RunFailed, Snooze, TenureError
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.support import wait_until
 
 
@@ -232,6 +234,25 @@ async def test_progress_shows_in_the_status_and_in_the_events(app: App, client: 
     assert len([kind for kind, _ in kinds if kind == "progress"]) < 10
     assert final is not None
     assert final.progress is None
+
+
+async def test_a_plain_body_reports_its_progress(app: App, client: Client, workers: Workers) -> None:
+    """From its thread, faster than the loop turns; the newest value arrives."""
+    end = threading.Event()
+
+    @app.actor
+    def steps(ctx: Context) -> None:
+        for done in range(1, 1_001):
+            ctx.report(done, 1_000, f"page {done}")
+        end.wait()
+
+    async def newest() -> bool:
+        status = await client.status("k")
+        return status is not None and status.progress is not None and status.progress.note == "page 1000"
+
+    async with workers.run(app), opened_at_last(end):
+        await client.submit(steps.call(), key="k")
+        await wait_until(newest, description="the newest progress is stored")
 
 
 @pytest.mark.parametrize("delay", [0.3, 2.6])

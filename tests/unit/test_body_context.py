@@ -33,6 +33,7 @@ async def extract(ctx: Context, path: str) -> str:
 @app.actor
 def plain(ctx: Context) -> str:
     ctx.check()
+    ctx.report(1, 2)
     return "went on"
 
 
@@ -55,6 +56,8 @@ async def test_what_a_body_asks_for_wrongly_is_refused_as_by_a_worker() -> None:
     with pytest.raises(InvalidCall) as refused:
         await ctx.progress(float("nan"))
     assert refused.value.field == "done"
+    with pytest.raises(InvalidCall):
+        ctx.report(1, note="\ud800")
 
 
 @pytest.mark.parametrize("reason", ["cancel", "superseded", "timeout", "drain", "lease_lost"])
@@ -74,6 +77,7 @@ def test_a_drain_that_begins_lets_a_plain_body_go_on() -> None:
     ctx = context(app)
     ctx.tell("drain")
     assert (ctx.stop_reason, plain(ctx)) == ("drain", "went on")
+    assert ctx.progressed == [Progressed(1, 2, "")]
 
 
 @pytest.mark.parametrize(("field", "given"), [("key", {"key": ""}), ("deadline", {"deadline": datetime(2026, 1, 1)})])  # noqa: DTZ001  (that is the mistake)

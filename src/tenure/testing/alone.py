@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from tenure.checks import check_progress
 from tenure.clock import SYSTEM
 from tenure.context import Context, StopReason
 from tenure.core.errors import InvalidCall
@@ -45,6 +46,10 @@ class BodyContext(Context):
         super().__init__(
             app=app, record=record, fence=fence, session=SYSTEM.new_id(), now=SYSTEM.now, progress=self._keep
         )
+
+    def report(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Kept at once: there need not be a loop."""
+        self.progressed.append(Progressed(*check_progress(done, total, note)))
 
     async def _keep(self, _context: Context, done: float, total: float | None, note: str) -> None:
         self.progressed.append(Progressed(done, total, note))
