@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Res = TypeVar("Res")
 _PAID_SECONDS = 0.5
 """How long a worker has to create what a run spawned before whoever waits for the run does it."""
+_MOST_EVENTS = 1_000
 
 
 class Run(Generic[Res]):
@@ -210,20 +212,21 @@ class Run(Generic[Res]):
     async def events(self) -> AsyncIterator[Event]:
         """Every new status and every progress of this run from now on, until it is over or superseded.
 
-        Progress may be skipped.
+        Progress may be skipped; and statuses, the oldest, by a reader that is a thousand of them behind.
         """
         await self._bound()
-        queue: asyncio.Queue[Found | Progress | TenureError] = asyncio.Queue()
+        queue = _Backlog()
 
         async def on_progress(progress: Progress) -> None:
-            queue.put_nowait(progress)
+            if progress.run_id == self.run_id:
+                queue.put(progress)
 
         async def pump() -> None:
             try:
                 while True:
-                    queue.put_nowait(await changes.next())
+                    queue.put(await changes.next())
             except TenureError as error:
-                queue.put_nowait(error)
+                queue.put(error)
 
         stores = self._client.stores
         async with stores.runs.follow(self.key) as changes:
@@ -235,25 +238,47 @@ class Run(Generic[Res]):
                     if isinstance(item, TenureError):
                         raise item
                     event = self._event(item)
-                    if event is not None:
-                        yield event
-                        if event.kind == "superseded" or (event.status is not None and event.status.is_over):
-                            return
+                    yield event
+                    if event.kind == "superseded" or (event.status is not None and event.status.is_over):
+                        return
             finally:
                 pumping.cancel()
                 await asyncio.gather(pumping, return_exceptions=True)
                 await stop()
 
-    def _event(self, item: Found | Progress) -> Event | None:
+    def _event(self, item: Found | Progress) -> Event:
         about = {"key": self.key, "generation": self.generation, "run_id": self.run_id}
         if isinstance(item, Progress):
-            return Event(kind="progress", progress=item, **about) if item.run_id == self.run_id else None  # type: ignore[arg-type]  # three fields by name
+            return Event(kind="progress", progress=item, **about)  # type: ignore[arg-type]  # three fields by name
         record = item.record
         if record is not None and record.run_id == self.run_id:
             return Event(kind="status", status=status_of(record, self._client.now()), **about)  # type: ignore[arg-type]  # three fields by name
         if record is not None and record.last is not None and record.last.run_id == self.run_id:
             return Event(kind="status", status=status_of_last(record, record.last), **about)  # type: ignore[arg-type]  # three fields by name
         return Event(kind="superseded", **about)  # type: ignore[arg-type]  # three fields by name
+
+
+class _Backlog:
+    """What a reader of events has not taken yet. Bounded: of progress in a row only the newest, and the oldest gives way."""
+
+    def __init__(self) -> None:
+        self._items: deque[Found | Progress | TenureError] = deque(maxlen=_MOST_EVENTS)
+        self._some = asyncio.Event()
+
+    def put(self, item: Found | Progress | TenureError) -> None:
+        """Add the newest."""
+        if isinstance(item, Progress) and self._items and isinstance(self._items[-1], Progress):
+            self._items.pop()
+        self._items.append(item)
+        self._some.set()
+
+    async def get(self) -> Found | Progress | TenureError:
+        """The oldest, once there is one."""
+        await self._some.wait()
+        item = self._items.popleft()
+        if not self._items:
+            self._some.clear()
+        return item
 
 
 def is_over(record: Record) -> bool:
