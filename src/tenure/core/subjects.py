@@ -27,8 +27,10 @@ ROOT = "tenure"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_-]")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-_ATTEMPT = re.compile(r"[0-9]+(-[0-9]+)?\Z")
 _TOKEN = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9A-F]{2})+\Z")
+_WAKEUP = re.compile(rf"([A-Za-z0-9_-]{{1,64}})\.({'|'.join(PRIORITIES)})\.([^.]+)\.([^.]+)\Z")
+_TIMER = re.compile(r"([^.]+)\.([^.]+)\.([0-9]+(?:-[0-9]+)?)\Z")
+_PARKED = re.compile(r"([^.]+)\.([^.]+)\.([^.]+)\Z")
 
 
 def check_name(kind: str, name: object) -> str:
@@ -131,6 +133,7 @@ class Names:
         self.work_prefix = f"{self.root}.work."
         self.timer_prefix = f"{self.root}.timer."
         self.park_prefix = f"{self.root}.park."
+        self._stored = {self.work_prefix: (_WAKEUP, 3), self.timer_prefix: (_TIMER, 1), self.park_prefix: (_PARKED, 2)}
         self.limit_prefix = f"{self.runs_prefix}limit."
         self.board = f"{self.runs_prefix}switch.board"
         self.rate_prefix = f"{self.runs_prefix}rate."
@@ -256,23 +259,18 @@ class Names:
         except (ValueError, InvalidCall):
             return None
 
-    def stored_for(self, prefix: str, subject: str) -> list[str] | None:
+    def stored_for(self, prefix: str, subject: str) -> tuple[str, ...] | None:
         """The tokens after ``prefix`` (of wake-ups, timers, parked messages) of a subject of the work stream.
 
         None if no Tenure stores anything there: no worker and no supervisor will ever take it. A queue or a limit that
         nobody looks after now is no reason.
         """
-        parts = subject[len(prefix) :].split(".")
-        if prefix == self.work_prefix:
-            known = len(parts) == 4 and bool(_NAME.match(parts[0])) and parts[1] in PRIORITIES  # noqa: PLR2004  (queue, priority, key, run id)
-            at = 2
-        else:
-            known = len(parts) == 3 and (prefix == self.park_prefix or bool(_ATTEMPT.match(parts[2])))  # noqa: PLR2004  (key, run id, attempt; limit, key, run id)
-            at = 1 if prefix == self.park_prefix else 0
-        if not known:
+        shape, at = self._stored[prefix]
+        match = shape.match(subject, len(prefix))
+        if match is None:
             return None
         try:
-            decode_key(parts[at])
+            decode_key(match[at])
         except (ValueError, InvalidCall):
             return None
-        return parts
+        return match.groups()

@@ -235,7 +235,7 @@ class Work:
         return Stored(at, Messages(wakeups), Messages(timers), parked, frozenset(foreign))
 
     async def _subjects(
-        self, prefix: str, take: Callable[[list[str]], object], foreign: set[str], patience: Patience
+        self, prefix: str, take: Callable[[tuple[str, ...]], object], foreign: set[str], patience: Patience
     ) -> float:
         """Call ``take`` with the tokens after the prefix of each stored subject, if a Tenure can have stored it there.
 

@@ -236,7 +236,7 @@ def test_every_subject_of_the_work_stream_is_known_as_such(key: str) -> None:
         (NAMES.timer_prefix, f"{NAMES.timer(key, RUN, 0)}-1700000000000"),
         (NAMES.park_prefix, NAMES.park("@switch", key, RUN)),
     ):
-        assert NAMES.stored_for(prefix, subject) == subject[len(prefix) :].split(".")
+        assert NAMES.stored_for(prefix, subject) == tuple(subject[len(prefix) :].split("."))
 
 
 @pytest.mark.parametrize(
