@@ -55,6 +55,7 @@ MEANINGS = {
     "keeper.crashed": "a defect of ours while a key was repaired; the next sweep finds it again",
     "key.not_repaired": "the server did not answer; the next sweep finds it again",
     "key.repaired": "something was found undone and done; `kind` as in `tenure_repairs_total`",
+    "keys.put_off": "a sweep found more suspicious keys than may wait for repair; the next one finds these again",
     "lane.broken": "a pull could not be made; tried again",
     "lane.crashed": "a defect of ours in a pull, which starts afresh",
     "lane.refused": "the server ended a pull, and why",

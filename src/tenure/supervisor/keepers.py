@@ -66,26 +66,36 @@ class Keepers:
         self._busy: set[str] = set()
         self._once_more: dict[str, int] = {}
         self._news = asyncio.Event()
+        self._room = asyncio.Event()
         self._looked: dict[str, _Looked] = {}
         self._woken: dict[str, _Woken] = {}
         self._crashes = Crashes(stores.clock)
 
-    def ask(self, key: str, revision: int, *, news: bool = False) -> None:
-        """A sweep finds this key suspicious, at this revision. What finds no room is found by the next sweep.
+    def ask(self, key: str, revision: int, *, news: bool = False) -> bool:
+        """A sweep finds this key suspicious, at this revision. False: there is no room, the next sweep finds it again.
 
         ``news``: because a session was closed, which the record does not show. That it was looked at before, or is being
-        looked at, proves nothing then.
+        looked at, proves nothing then, and there is always room: whoever has much of it waits for ``room`` in between.
         """
         looked = self._looked.get(key)
         known = looked is not None and looked.revision == revision and self._stores.clock.steady() < looked.again_at
         if known and not news:
-            return
+            return True
         if key in self._busy:
             if news:
                 self._once_more[key] = revision
-        elif len(self._asked) < _MOST_WAITING:
+        elif news or len(self._asked) < _MOST_WAITING:
             self._asked[key] = revision
             self._news.set()
+        else:
+            return key in self._asked
+        return True
+
+    async def room(self) -> None:
+        """Wait until fewer keys wait than may."""
+        while len(self._asked) >= _MOST_WAITING:
+            self._room.clear()
+            await self._room.wait()
 
     @property
     def waiting(self) -> int:
@@ -100,6 +110,7 @@ class Keepers:
                 await self._news.wait()
             key = next(iter(self._asked))
             revision = self._asked.pop(key)
+            self._room.set()
             self._busy.add(key)
             try:
                 await self._look_after(key)

@@ -60,6 +60,7 @@ class Supervisor(Service):
         self._census: Census | None = None
         self._keepers: Keepers | None = None
         self._closed = asyncio.Event()
+        self._to_rescue: set[str] = set()
         self._swept_at: float | None = None
         self._sweep_by = 0.0
 
@@ -166,10 +167,13 @@ class Supervisor(Service):
             await self._closed.wait()
             await asyncio.sleep(_COALESCE_SECONDS)
             self._closed.clear()
+            sessions = self._known.recently_closed() | self._to_rescue  # the pass before may have taken long
+            self._to_rescue.clear()
             try:
-                await sweep.held_by(self._known.recently_closed(), self._mine())
+                await sweep.held_by(sessions, self._mine())
             except Unavailable as error:
                 _log.warning("sweep.failed", error=str(error))
+                self._to_rescue |= sessions
                 self._closed.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -201,7 +205,8 @@ class Supervisor(Service):
 
     # -- news --------------------------------------------------------------------------------------------------------
 
-    def _on_closed(self, _session: Session) -> None:
+    def _on_closed(self, session: Session) -> None:
+        self._to_rescue.add(session.id)
         self._closed.set()
 
     def _mine(self) -> Callable[[str], bool]:

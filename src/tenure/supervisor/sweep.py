@@ -66,12 +66,12 @@ class Sweep:
         await self._remove_foreign(stored.foreign)
         self._releases.saw(stored.parked, is_mine)
         await self._places.look(is_mine, {name: runs for name, runs in stored.parked.items() if not switch_at(name)})
-        passed = 0
+        passed = put_off = 0
         parked = LeftParked(stored.parked)
         self.calm = not stored.parked
 
         def on_header(header: Header) -> None:
-            nonlocal passed
+            nonlocal passed, put_off
             passed += 1
             state = read_state(header.state)
             if state is None:
@@ -96,7 +96,7 @@ class Sweep:
             )
             if suspicious:
                 self.calm = False
-                self._keepers.ask(header.key, header.revision)
+                put_off += not self._keepers.ask(header.key, header.revision)
 
         started = stores.clock.steady()
 
@@ -107,6 +107,8 @@ class Sweep:
 
         await stores.runs.scan(on_header, _PAGE, pace)
         await self._places.remove(parked)
+        if put_off:
+            _log.warning("keys.put_off", number=put_off, waiting=self._keepers.waiting)
         return passed
 
     async def _remove_strays(self) -> None:
@@ -132,7 +134,7 @@ class Sweep:
                 _log.warning("message.removed", subject=stray.subject, sequence=stray.seq)
 
     async def held_by(self, sessions: set[str], is_mine: Callable[[str], bool]) -> None:
-        """Look for what these closed sessions held, as fast as it goes. Raises Unavailable."""
+        """Look for what these closed sessions held, as fast as keepers are done with it. Raises Unavailable."""
 
         def on_header(header: Header) -> None:
             state = read_state(header.state)
@@ -142,4 +144,4 @@ class Sweep:
                 self._keepers.ask(header.key, header.revision, news=True)
 
         await self._places.look(is_mine)
-        await self._stores.runs.scan(on_header, _PAGE)
+        await self._stores.runs.scan(on_header, _PAGE, self._keepers.room)
