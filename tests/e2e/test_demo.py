@@ -13,9 +13,11 @@ import psutil
 import pytest
 from msgspec import Raw
 
+from tenure import App
+from tenure.cli.demo_crash import CrashStory
 from tenure.cli.demo_ledger import Ledger
-from tenure.cli.demo_report import Report, print_report
-from tenure.cli.demo_story import Role, cast, key_of
+from tenure.cli.demo_report import Metrics, Report, _crash_checks, print_report
+from tenure.cli.demo_story import DocumentStory, Role, cast, key_of
 from tenure.core.records import SCHEMA, Holder, Last, Phase, Record, Task
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.runs import Found
@@ -177,6 +179,20 @@ def test_every_fate_has_documents_and_keys_fit(folder: Path) -> None:
     long = folder / ("ä" * 200) / "a.txt"
     assert len(key_of(long, folder).encode()) + len("/refined") <= MAX_KEY_BYTES
     assert key_of(long, folder) != key_of(long.with_name("b.txt"), folder)
+
+
+@pytest.mark.parametrize(("killed", "frozen", "holds"), [(5.0, 7.9, True), (8.1, 5.0, False), (5.0, 8.1, False)])
+def test_a_takeover_that_takes_longer_than_is_promised_fails(killed: float, frozen: float, holds: bool) -> None:
+    app = App("unused")
+
+    @app.actor
+    async def read() -> None: ...
+
+    client = app.connect("nats://127.0.0.1:1")
+    crash = CrashStory(client, [], 1, 2)
+    crash.took = {"killed": [killed], "frozen": [frozen]}
+    story = DocumentStory(client, Ledger(), read, [])
+    assert _crash_checks(story, crash, Metrics(), [0])["each of them started elsewhere within 8 s"] is holds
 
 
 def test_the_table_shows_what_fails() -> None:

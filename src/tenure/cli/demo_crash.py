@@ -20,6 +20,8 @@ from tenure.core.records import Phase, Record
 _LOOK_SECONDS = 0.02
 _START_SECONDS = 15.0
 _TAKEOVER_SECONDS = 30.0
+PROMISED_SECONDS = 8.0
+"""By then, with the default settings, whatever a dead or frozen worker ran has started elsewhere."""
 
 
 class CrashStory:
@@ -33,6 +35,11 @@ class CrashStory:
         self._struck_at = 0.0
         self.cut_down = 0
         self.took: dict[str, list[float]] = {"killed": [], "frozen": []}
+
+    @property
+    def in_time(self) -> bool:
+        """Whether no run that was taken over took longer than is promised."""
+        return max((max(times, default=0.0) for times in self.took.values()), default=0.0) <= PROMISED_SECONDS
 
     async def strike(self) -> None:
         """Kill and freeze, as soon as every one of the documents is being read by one of the two. Raises Unavailable."""

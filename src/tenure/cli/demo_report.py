@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenure.cli.demo_crash import CrashStory
+from tenure.cli.demo_crash import PROMISED_SECONDS, CrashStory
 from tenure.cli.demo_ledger import Ledger
 from tenure.cli.demo_story import Document, DocumentStory, MonitorStory, Role
 from tenure.client import Client
@@ -261,6 +261,7 @@ def _crash_checks(story: DocumentStory, crash: CrashStory, metrics: Metrics, cod
     taken_over = metrics.total("tenure_takeovers_total")
     return {
         "every run of the killed and of the frozen worker was taken over once": took == taken_over == cut_down,
+        f"each of them started elsewhere within {PROMISED_SECONDS:g} s": crash.in_time,
         "no process met an unexpected error": not errors,
         "all drained and left with 0, but the killed one": sorted(codes) == [-signal.SIGKILL, *[0] * (len(codes) - 1)],
     }
