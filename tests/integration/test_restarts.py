@@ -222,7 +222,14 @@ async def _settled(client: Client, server: EmbeddedServer) -> dict[str, Any]:
 async def _census_of(client: Client, server: EmbeddedServer) -> dict[str, Any]:
     names = client.app.names
     counted: dict[str, Any] = {}
-    for stream in (names.runs_stream, names.work_stream, names.sessions_stream, names.blobs_stream):
+    for stream in (
+        names.runs_stream,
+        names.work_stream,
+        names.sessions_stream,
+        names.blobs_stream,
+        names.inbox_stream,
+        names.dead_stream,
+    ):
         info = await client.stores.conn.api(f"STREAM.INFO.{stream}", {})
         counted[stream] = info["state"]["consumer_count"] if isinstance(info, dict) else info
     connections = (await asyncio.to_thread(_get, f"{server.monitor_url}/connz?subs=1"))["connections"]
