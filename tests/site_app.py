@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure import App, Config, Context, Cooldown, Debounce, Limit, RateLimit, Retry
+from tenure import App, Config, Context, Cooldown, Debounce, Limit, Outcome, RateLimit, Retry
 from tenure.clock import SystemClock
 from tests.support import FAST
 
@@ -144,6 +144,18 @@ def _add_quick(app: App, site: _Folder) -> None:
         site.note(ctx, "started")
         ctx.spawn(brief.call(), key=f"{ctx.key}-child")
         return "spawned"
+
+    @app.actor
+    async def hears(ctx: Context, it: Outcome) -> str:
+        site.note(ctx, f"heard:{it.phase}")
+        return f"attempt {ctx.attempt}"
+
+    @app.actor(retry=None, on_success=hears, on_failure=hears, on_cancel=hears)
+    async def hooked(ctx: Context, fails: bool = False) -> str:
+        site.note(ctx, "started")
+        if fails:
+            raise RuntimeError
+        return "done"
 
     @app.actor
     async def chains(ctx: Context, delay: float) -> str:
