@@ -10,6 +10,8 @@ import time
 import pytest
 
 from tenure import App, Client
+from tenure.cli.problems import Exit
+from tenure.nats.embedded import EmbeddedServer
 from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.support import FAST, wait_until
 
@@ -98,3 +100,39 @@ def test_a_supervisor_says_when_it_is_ready_and_ends_when_told(own: Cli, number:
     assert re.match(r"tenure supervisor ready: namespace \S+, pid \d+\n", line_of(process))
     process.send_signal(number)
     assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("command", [("supervisor",), ("worker", "--with-supervisor")])
+async def test_who_ends_when_told_leaves_closed_sessions(own: Cli, command: tuple[str, ...]) -> None:
+    """Nobody waits for a ttl, and what was in hand counts no failure."""
+    process = own.start(command[0], "tasks:app", *command[1:])
+    line_of(process)
+    assert await asyncio.to_thread(end, process) == 0
+    async with App(own.namespace, config=FAST).connect(own.url) as client:
+        kinds = {seen.session.kind: seen.session.closed for seen in await client.stores.sessions.all()}
+    assert kinds == dict.fromkeys({"supervisor", command[0]}, "drain")
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"), [((signal.SIGTERM,), Exit.UNAVAILABLE), ((signal.SIGINT, signal.SIGINT), Exit.INTERRUPTED)]
+)
+async def test_a_supervisor_without_its_server_ends_within_bounds_and_says_so(
+    own: Cli, signals: tuple[signal.Signals, ...], code: Exit
+) -> None:
+    """The server dies, then it is told to end: its session cannot be closed. A second Ctrl-C does not wait for the first."""
+    source = own.module.read_text(encoding="utf-8")
+    seconds = 0.2 if len(signals) == 1 else 60.0
+    own.module.write_text(
+        source.replace("ack_wait_seconds=4.0", f"ack_wait_seconds=200.0, request_timeout_seconds={seconds}")
+    )
+    with EmbeddedServer() as server:
+        own.url = server.url
+        process = own.start("supervisor", "tasks:app")
+        line_of(process)
+        server.kill()
+        for number in signals:
+            process.send_signal(number)
+            await asyncio.sleep(0.2)  # paused: two signals at once would be one
+        assert await asyncio.to_thread(process.wait, 10) == code
+    said = "other supervisors close the session of this one once 2 s are over"
+    assert (said in (own.folder / "stderr.log").read_text()) == (code == Exit.UNAVAILABLE)

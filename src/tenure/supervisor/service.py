@@ -61,6 +61,8 @@ class Supervisor(Service):
         self._keepers: Keepers | None = None
         self._closed = asyncio.Event()
         self._to_rescue: set[str] = set()
+        self.cut_off = False
+        """Whether it ended without its server: its session is open, and its share of the keys nobody's until others close it."""
         self._swept_at: float | None = None
         self._sweep_by = 0.0
 
@@ -117,6 +119,13 @@ class Supervisor(Service):
         finally:
             self._stopping.clear()
             self._swept_at = None
+
+    async def _end_session(self) -> None:
+        lease = self._lease
+        await super()._end_session()
+        self.cut_off = lease is not None and lease.left_open
+        if lease is not None and self.cut_off:
+            _log.error("drain.cut_off", session=lease.id)
 
     # -- loops -------------------------------------------------------------------------------------------------------
 
