@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +13,14 @@ import pytest
 from tenure import App, Client, Context, TenureError, crashes
 from tenure.core.records import Holder
 from tenure.lease import Lease
+from tenure.nats import presence
 from tenure.nats.lane import Lane
 from tenure.nats.patience import Patience
 from tenure.nats.presence import Presence
 from tenure.nats.work import Work
+from tenure.switchboard import Switchboard
 from tenure.worker import Worker
+from tenure.worker.places import Places
 from tenure.worker.puller import Puller
 from tenure.worker.remnants import Remnants
 from tests.conftest import Workers
@@ -52,12 +57,41 @@ def register(app: App) -> Callable[[], Any]:
     return quick.call
 
 
-@pytest.mark.parametrize(("owner", "loop"), [(Puller, "tend"), (Lane, "tend"), (Presence, "look"), (Remnants, "look")])
+LOOPS: dict[str, list[tuple[Any, str]]] = {
+    "_follow_switches": [(Switchboard, "_tell")],
+    "_tend": [(Puller, "tend"), (Lane, "tend")],
+    "_watch_streams": [(Presence, "look")],
+    "_hand_over_more": [(Places, "hand_over_more")],
+    "remnants.run": [(Remnants, "look")],
+}
+AT_ITS_START = {"hand_over_more"}
+"""It does so once."""
+
+
+def test_each_loop_of_the_worker_is_broken_here() -> None:
+    """As the service starts them."""
+    source = inspect.getsource(Worker._serve)
+    listed = re.findall(r"for run in \(([^)]*)\)", source)[0].split(", ")
+    started = [*listed, *re.findall(r"create_task\(self\.(\w+)\(\)\)", source)]
+    assert {name.removeprefix("self.") for name in started} == set(LOOPS)
+
+
+@pytest.mark.parametrize(("owner", "method"), [broken for loop in LOOPS.values() for broken in loop])
 async def test_a_loop_of_the_worker_that_fails_ends_the_worker(
-    owner: Any, loop: str, app: App, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    owner: Any, method: str, app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ):
+    def broken(*_args: Any) -> None:
+        raise Broken(method)
+
+    monkeypatch.setattr(presence, "_LOOK_SECONDS", 0.1)
+    if method in AT_ITS_START:
+        Once(monkeypatch, owner, method)
     async with workers.run(app) as running:
-        Once(monkeypatch, owner, loop)
+        if not inspect.iscoroutinefunction(getattr(owner, method)):
+            monkeypatch.setattr(owner, method, broken)
+            await client.pause(queue="default")
+        elif method not in AT_ITS_START:
+            Once(monkeypatch, owner, method)
         with pytest.raises(Broken):
             await running.ended()
         assert running.worker.why_not_ready
