@@ -19,7 +19,7 @@ from tenure.nats.inbox import Inbox, InboxLane
 from tenure.nats.micro import Micro
 from tenure.nats.presence import Presence
 from tenure.nats.watch import Watch
-from tenure.supervisor import Supervisor, commands, marks
+from tenure.supervisor import Supervisor, commands, marks, sweep
 from tenure.supervisor.blobs import Leftovers
 from tenure.supervisor.census import Census
 from tenure.supervisor.commands import Commands
@@ -266,3 +266,17 @@ async def test_a_supervisor_rests_three_times_as_long_as_its_pass_took(
     async with supervisors.run(app):
         await wait_until(lambda: len(began) >= 2, description="a second pass")
     assert began[1] - ended[0] >= 3 * (ended[0] - began[0]) - 0.05
+
+
+async def test_a_supervisor_passes_over_no_more_records_a_second_than_it_may(
+    site: Site, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After every page it waits for as long as that page may take."""
+    site.settings = {"sweep_records_per_second": 50.0}
+    monkeypatch.setattr(sweep, "_PAGE", 10)
+    app, number = site.app, 30
+    async with app.connect(nats_server) as client:
+        await client.submit_many([(app.actors["quick"].call(), f"k-{n}") for n in range(number)])
+        async with Supervisors(nats_server).run(app) as supervisor:
+            assert supervisor.metrics.swept_records == number
+            assert supervisor.metrics.swept_seconds >= number / 50.0
