@@ -259,17 +259,24 @@ async def test_a_stop_signal_that_is_purged_before_anybody_sees_it_is_sent_again
 async def test_a_backlog_without_a_worker_gets_no_second_message(
     app: App, client: Client, supervisors: Supervisors
 ) -> None:
-    """Thousands of runs wait, and nobody pulls. Sweeps pass over them again and again and publish nothing."""
-    number = sized(1_500, 5_000)
+    """Thousands of runs wait, and nobody works; of some the message is in the hands of one that does not answer.
+
+    Several supervisors pass over them again and again, all at once, and publish nothing.
+    """
+    number, in_hand = sized(1_500, 5_000), 50
     results = await client.submit_many([(app.actors["quick"].call(), f"k-{n}") for n in range(number)])
     assert not [result for result in results if isinstance(result, Exception)]
     before = await last_sequence(client)
-    async with supervisors.run(app) as supervisor:
-        await sweeps(supervisor, sized(6, 12))
-        assert supervisor.metrics.swept_records == number
-        assert sum(supervisor.metrics.repairs.values()) == 0
-    assert await last_sequence(client) == before
-    assert await depth(client.stores) == number
+    async with pull(client.stores, wanted=in_hand) as pulled:
+        for _ in range(in_hand):
+            await pulled.next()
+        async with supervisors.run(app) as one, supervisors.run(app) as other, supervisors.run(app) as third:
+            await asyncio.gather(*(sweeps(each, sized(6, 12)) for each in (one, other, third)))
+            for each in (one, other, third):
+                assert each.metrics.swept_records == number
+                assert sum(each.metrics.repairs.values()) == 0
+        assert await last_sequence(client) == before
+        assert await depth(client.stores) == number
 
 
 async def last_sequence(client: Client) -> int:
