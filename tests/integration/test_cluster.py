@@ -1,19 +1,23 @@
-"""A worker on three servers, with the defaults: whatever leader dies or hands over, no body is lost or run twice."""
+"""A worker and a supervisor on three servers, with the defaults: whatever leader dies or hands over, no body is lost or run twice."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
 from tenure.core.subjects import Names
 from tenure.nats.embedded import EmbeddedServer
 from tenure.testing import Cluster, nats_cluster
-from tests.conftest import Running, Workers
+from tests.conftest import Running, Supervisors, Workers
 from tests.gates import opened_at_last
+from tests.processes import Site
 from tests.support import wait_until
 
 ELECTION_SECONDS = 20.0
@@ -102,12 +106,41 @@ async def test_a_killed_leader_costs_no_body_its_lease(of: str, app: App, client
     """Kill -9: 4 to 9 s without that stream or consumer.
 
     The session must outlive that (it is renewed five times in 12 s), the lane must find the new leader of its consumer, and
-    outcomes wait for theirs.
+    outcomes wait for theirs. A supervisor that hears of no renewals meanwhile closes nobody, and takes nothing over.
     """
     busy = Busy(app)
-    async with Workers(cluster.url).run(app) as running:
+    async with Workers(cluster.url).run(app) as running, Supervisors(cluster.url).run(app) as supervisor:
         node = await asyncio.to_thread(leader, cluster, app.names, of)
         await busy.sees_nothing_of(node.kill, client, running)
+        await wait_until(lambda: not supervisor.why_not_ready, description="watching again", timeout=ELECTION_SECONDS)
+        assert (supervisor.metrics.repairs["session"], supervisor.metrics.repairs["takeover"]) == (0, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("of", ["runs", "sessions"])
+async def test_a_worker_that_dies_with_a_leader_is_taken_over(
+    of: str, namespace: str, cluster: Cluster, tmp_path: Path
+):
+    """Kill -9 of both at once; another worker and the supervisor live. Nobody else is closed, and each body starts once more."""
+    site = Site(tmp_path, cluster.url, namespace, **asdict(Config(replicas=3)))
+    keys = [f"k-{number}" for number in range(10)]
+    with contextlib.closing(site):
+        async with site.app.connect(cluster.url) as client, Supervisors(cluster.url).run(site.app) as supervisor:
+            victim = await site.start_worker()
+            for key in keys:
+                await client.submit(site.app.actors["hold"].call(), key=key)
+                await site.wait_for("started", key)
+            other = await site.start_worker()
+            node = await asyncio.to_thread(leader, cluster, site.app.names, of)
+            await asyncio.to_thread(node.kill)
+            await victim.kill()
+            for key in keys:
+                again = await site.wait_for("started", key, 2, timeout=2 * ELECTION_SECONDS)
+                assert (again.attempt, again.pid) == (2, other.pid)
+                site.open(key)
+            assert {await client.run(key).result(ELECTION_SECONDS) for key in keys} == {"attempt 2"}
+            assert supervisor.metrics.repairs["session"] == 1
+        assert len(site.events("started")) == 2 * len(keys)
 
 
 @pytest.mark.long
