@@ -28,6 +28,13 @@ _WITHOUT_ALERT = {
         "Any time, any number: those that go drain, those that come take their share at once. More help where runs wait and all"
         " slots are taken (*Bodies*), not where a limit, a rate or a pause holds runs back (*Head checks*)."
     ),
+    "Takeovers are to be quicker": (
+        "With `Config(session_ttl_seconds=2)` all that a killed process ran starts elsewhere within 3 s (with the default, 5 s"
+        " where streams have one copy, within 8 s). Supervisors need it as much as workers: one with a longer ttl closes nobody"
+        " sooner than its own. Set it in the app, replace the supervisors, then the workers. The price: a server that is away for"
+        " longer than the ttl, or elects a leader (4 to 9 s), costs every body its lease; so leave the default where streams have"
+        " replicas."
+    ),
     "A machine is lost": (
         "Nothing is to be done for its runs: a supervisor elsewhere closes its sessions after their ttl (5 s; 12 s where streams"
         " have replicas), and other workers start them again. If it was the only one with a supervisor, start one now. Of three"
