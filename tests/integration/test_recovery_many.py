@@ -65,6 +65,29 @@ async def test_a_dead_session_that_held_more_than_may_wait_has_all_of_it_taken_o
         assert most.waited <= 2 * MOST
 
 
+async def test_a_run_that_is_cancelled_during_the_look_for_what_a_dead_session_held_is_not_passed_over(
+    app: App, client: Client, supervisors: Supervisors
+) -> None:
+    """Its record is written while that look waits for room: nobody else would look before the next sweep."""
+    last = keys_of("k")[-1]
+    async with supervisors.run(app) as supervisor:
+        session = await holding(client, keys_of("k"))
+        keepers = supervisor._keepers
+        assert keepers is not None
+        room = keepers.room
+        cancelled: list[str] = []
+
+        async def cancel_first() -> None:
+            if not cancelled:
+                cancelled.append((await client.cancel(last)).outcome)
+            await room()
+
+        keepers.room = cancel_first  # type: ignore[method-assign]  # to be there in the middle of the look
+        await close_session(client, session)
+        assert (await (await client.run(last)).wait(10)).phase == "cancelled"
+        assert cancelled == ["stopping"]
+
+
 class Most:
     """How many keys waited at once."""
 

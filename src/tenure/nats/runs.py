@@ -248,13 +248,19 @@ class Runs:
     # -- scan --------------------------------------------------------------------------------------------------------
 
     async def scan(
-        self, on_header: OnHeader, batch: int = 500, pace: Callable[[], Awaitable[None]] | None = None
+        self,
+        on_header: OnHeader,
+        batch: int = 500,
+        pace: Callable[[], Awaitable[None]] | None = None,
+        *,
+        to_end: bool = False,
     ) -> None:
         """Call ``on_header`` for every record, without reading any. Raises Unavailable.
 
-        With ``pace``, awaited after each ``batch``, it ends at what was stored when it began; else once it has caught up.
+        With ``pace``, awaited after each ``batch``, it ends at what was stored when it began; else, or ``to_end``, once it has
+        caught up.
         """
-        await scan(self._conn, self._names, on_header, batch, pace)
+        await scan(self._conn, self._names, on_header, batch, pace, to_end=to_end)
 
     # -- follow ------------------------------------------------------------------------------------------------------
 

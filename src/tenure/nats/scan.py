@@ -34,7 +34,13 @@ OnHeader = Callable[[Header], None]
 
 
 async def scan(
-    conn: Connection, names: Names, on_header: OnHeader, batch: int, pace: Callable[[], Awaitable[None]] | None = None
+    conn: Connection,
+    names: Names,
+    on_header: OnHeader,
+    batch: int,
+    pace: Callable[[], Awaitable[None]] | None = None,
+    *,
+    to_end: bool = False,
 ) -> None:
     """Call ``on_header`` for every record; see ``Runs.scan``."""
     inbox = conn.new_inbox()
@@ -57,7 +63,8 @@ async def scan(
     }
     pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
     # Who reads slower than others write would read for ever. What was written since is in its writer's hands.
-    until = None if pace is None else int((await _call(conn, f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
+    goes_on = pace is None or to_end
+    until = None if goes_on else int((await _call(conn, f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
     subscription = await conn.subscribe(inbox, received)
     try:
         await _call(

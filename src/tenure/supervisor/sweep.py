@@ -144,4 +144,4 @@ class Sweep:
                 self._keepers.ask(header.key, header.revision, news=True)
 
         await self._places.look(is_mine)
-        await self._stores.runs.scan(on_header, _PAGE, self._keepers.room)
+        await self._stores.runs.scan(on_header, _PAGE, self._keepers.room, to_end=True)
