@@ -19,7 +19,11 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
-    parser.add_argument("--quiet", type=float, default=60.0, help="seconds in which everything must come to rest")
+    parser.add_argument("--least-kills", type=int, default=0, help="a run with fewer has shown too little, and fails")
+    parser.add_argument("--least-keys", type=int, default=0, help="likewise")
+    parser.add_argument(
+        "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
+    )
     asked = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="tenure-chaos-"))
@@ -28,7 +32,7 @@ def main() -> int:
     print(f"chaos: {again}", flush=True)
 
     from tests.chaos import network  # what it imports reads the environment
-    from tests.chaos.report import show, table_of
+    from tests.chaos.report import show, table_of, too_few
     from tests.chaos.run import Chaos, Settings
     from tests.history.checker import check
 
@@ -52,7 +56,10 @@ def main() -> int:
         violations = check(evidence)
         title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
         show(table_of(title, evidence, chaos.faults, violations), violations)
-        good = not violations and evidence.quiet
+        few = too_few(evidence, chaos.faults, kills=asked.least_kills, keys=asked.least_keys)
+        if few:
+            print(few, flush=True)
+        good = not violations and evidence.quiet and not few
     finally:
         if good and asked.folder is None:
             shutil.rmtree(folder)

@@ -59,7 +59,7 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
     known = Known(evidence)
     everyone, undisturbed = takeovers(evidence, faults)
     rows = {
-        "faults": _counted(kinds),
+        "faults": f"{sum(fault.kind == 'kill' for fault in faults)} kills; {_counted(kinds)}",
         "keys": str(len({r.key for r in evidence.revisions})),
         "runs": str(len({r.run_id for r in evidence.revisions if r.run_id})),
         "revisions": f"{len(evidence.revisions)} seen, {evidence.missing} seen by nobody",
@@ -84,6 +84,12 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def too_few(evidence: Evidence, faults: list[Fault], *, kills: int, keys: int) -> str:
+    """Why the run has shown too little, empty if it has not."""
+    killed, named = sum(fault.kind.endswith("kill") for fault in faults), len({r.key for r in evidence.revisions})
+    return f"only {killed} kills and {named} keys" if killed < kills or named < keys else ""
 
 
 def show(table: Table, violations: list[Violation], most: int = 40) -> None:

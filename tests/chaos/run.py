@@ -54,7 +54,7 @@ _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_o
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a run is asked for. ``quiet_seconds``: how long everything may take to come to rest."""
+    """What a run is asked for. ``quiet_seconds``: in which less must be left to do, until all is at rest."""
 
     seconds: float
     seed: int

@@ -18,6 +18,9 @@ from tests.support import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 
+_SHOWN = ("--least-kills", "1", "--least-keys", "50")
+
+
 def chaos(*options: str, seconds: float) -> None:
     """One run in a process of its own; it ends what it started, however it ends."""
     seed = os.environ.get("CHAOS_SEED")
@@ -37,14 +40,14 @@ def chaos(*options: str, seconds: float) -> None:
 @pytest.mark.timeout(120)
 def test_every_invariant_holds_under_kills_and_freezes_on_one_server() -> None:
     """Workers, supervisors and producers killed, frozen and drained; the server killed and frozen."""
-    chaos("--seconds", "8", "--keys", "300", "--rate", "40", "--quiet", "40", seconds=100)
+    chaos("--seconds", "8", "--keys", "300", "--rate", "40", "--quiet", "40", *_SHOWN, seconds=100)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(150)
 def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> None:
     """Three servers: leaders killed, frozen, stepping down; where namespaces can be made, nodes and clients cut off."""
-    chaos("--servers", "3", "--seconds", "8", "--keys", "300", "--rate", "20", "--quiet", "70", seconds=130)
+    chaos("--servers", "3", "--seconds", "8", "--keys", "300", "--rate", "20", "--quiet", "70", *_SHOWN, seconds=130)
 
 
 @pytest.mark.long
