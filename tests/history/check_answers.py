@@ -23,9 +23,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from tests.history.evidence import AskLine, Violation, answered
+from tests.history.evidence import COOLED, AskLine, Violation, answered
 from tests.history.known import Known
-from tests.history.past import BUSY, CROWDED, GONE, NONE, RECORD, Past
+from tests.history.past import BUSY, CROWDED, GONE, NONE, RECORD, Fact, Past
 
 _WAITING = {"scheduled": "waiting", "queued": "waiting"}
 _STARTS = 0
@@ -180,7 +180,7 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
     run_id, told = ask.run_id, ask.told
     match ask.ask, told:
         case "submit", "kept":
-            return (partial(past.first, (("live", run_id),)),)
+            return (partial(past.first, (("live", run_id), *_cooling(past, run_id))),)
         case "submit", "live":
             return (partial(past.first, (("live", run_id) if run_id else ("live",), CROWDED)),)
         case "replace", "live":
@@ -206,6 +206,13 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
             pin = (partial(past.first, (("run", run_id),)),) if ask.mode != "pinned" else ()
             return (*pin, _cancelled(past, run_id, told))
     return ()
+
+
+def _cooling(past: Past, run_id: str) -> tuple[Fact, ...]:
+    """What cools down keeps the run that is over (``check_paced`` knows for how long)."""
+    birth = past.births.get(run_id)
+    run = past.states[birth] if birth is not None else None
+    return (("over", run_id),) if run is not None and run.actor == COOLED else ()
 
 
 def _cancelled(past: Past, run_id: str, told: str) -> Seen:
