@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, ConfigError, Limit, RateLimit
+from tenure import App, Client, ConfigError, Context, Limit, RateLimit
 from tests.conftest import Supervisors, Workers
 from tests.support import FAST, wait_until
 
@@ -75,6 +75,35 @@ async def test_an_old_worker_that_comes_back_last_does_not_put_its_numbers_back(
             claims = older.worker.metrics.claims
             await wait_until(lambda: claims["capped", "won"] == 1, description="so has the old one, which came last")
             assert await numbers(client) == (5, 50)
+            gate.set()
+            for run in runs:
+                await run.result(10)
+
+
+async def test_a_limit_that_newer_code_adds_binds_what_is_submitted_from_then_on(
+    namespace: str, nats_server: str, workers: Workers
+) -> None:
+    """Which limits a run has is in its record: three of before start at once, beside one of those of the new code."""
+    gate, started = asyncio.Event(), list[str]()
+
+    def code(*limits: Limit) -> tuple[App, Any]:
+        app = App(namespace, config=FAST)
+
+        @app.actor(limits=limits)
+        async def work(ctx: Context) -> None:
+            started.append(ctx.key)
+            await gate.wait()
+
+        return app, work
+
+    (old, before), (new, after) = code(), code(Limit(1))
+    async with old.connect(nats_server) as client:
+        runs = [await client.submit(before.call(), key=f"old{i}") for i in range(3)]
+        runs += [await client.submit(after.call(), key=f"new{i}") for i in range(2)]
+        async with workers.run(new) as running:
+            claims = running.worker.metrics.claims
+            await wait_until(lambda: len(started) == 4 and claims["work", "parked"] == 1, description="one waits")
+            assert sorted(key[:3] for key in started) == ["new", "old", "old", "old"]
             gate.set()
             for run in runs:
                 await run.result(10)
