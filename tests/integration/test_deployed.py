@@ -44,12 +44,15 @@ async def test_an_old_supervisor_that_comes_back_last_does_not_put_its_schedule_
         assert await every() == 1_800.0
 
 
+@pytest.mark.parametrize("said", [True, False])
 async def test_an_old_worker_that_comes_back_last_does_not_put_its_numbers_back(
-    namespace: str, nats_server: str, workers: Workers
+    namespace: str, nats_server: str, workers: Workers, caplog: pytest.LogCaptureFixture, *, said: bool
 ) -> None:
+    """Where no release says when it was deployed it does, and the log tells."""
+    caplog.set_level("INFO", "tenure")
     gate = asyncio.Event()
 
-    def code(n: int, deployed: datetime, queue: str) -> tuple[App, Any]:
+    def code(n: int, deployed: datetime | None, queue: str) -> tuple[App, Any]:
         app = App(namespace, config=CONFIG, deployed=deployed)
 
         @app.actor(limits=[Limit(n), RateLimit(10 * n, 600)], queue=queue)
@@ -64,7 +67,10 @@ async def test_an_old_worker_that_comes_back_last_does_not_put_its_numbers_back(
         rate = (await stores.rates.read("capped=600000000us", patience)).entry
         return (0 if limit is None else limit.n), (0 if rate is None else rate.n)
 
-    (old, old_capped), (new, new_capped) = code(2, OLD, "old"), code(5, NEW, "new")
+    (old, old_capped), (new, new_capped) = (
+        code(2, OLD if said else None, "old"),
+        code(5, NEW if said else None, "new"),
+    )
     async with new.connect(nats_server) as client, workers.run(new) as newer:
         runs = [await client.submit(new_capped.call(), key="k0")]
         claims = newer.worker.metrics.claims
@@ -74,7 +80,8 @@ async def test_an_old_worker_that_comes_back_last_does_not_put_its_numbers_back(
             runs.append(await client.submit(old_capped.call(), key="k1"))
             claims = older.worker.metrics.claims
             await wait_until(lambda: claims["capped", "won"] == 1, description="so has the old one, which came last")
-            assert await numbers(client) == (5, 50)
+            assert await numbers(client) == ((5, 50) if said else (2, 20))
+            assert caplog.text.count("limit.changed") == (0 if said else 2)
             gate.set()
             for run in runs:
                 await run.result(10)
