@@ -139,6 +139,14 @@ def waits_no_longer_than_it_may() -> Story:
     return settled(1.0, 2.0, 3.0, 4.0, 4.9, claimed=5.0)
 
 
+def taken_in_or_not() -> Story:
+    """Nobody knows what came of the second submit; had it been stored, it would be this run's."""
+    story = settled(1.0, claimed=3.5)
+    submitted(story, "k", "unknown", 2.0, "lost")
+    story.evidence.asks_whole = True
+    return story
+
+
 def cooled(*, born: float, told: str = "", asked: float = 0.0) -> Story:
     """A run that ended at 2.0, an answer that keeps it, and the next run."""
     story = Story()
@@ -236,6 +244,7 @@ GOOD_PACED = [
     another_is_paused,
     waits_for_the_last,
     waits_no_longer_than_it_may,
+    taken_in_or_not,
     kept_while_it_cools,
 ]
 BAD_PACED = {
