@@ -36,6 +36,10 @@ async def killed_and_back(own_server: OwnServer) -> None:
     await own_server.start()
 
 
+def block(seconds: float) -> None:
+    time.sleep(seconds)  # body: what a body does that computes
+
+
 async def consumers(stores: Stores, stream: str) -> int:
     info = await stores.conn.api(f"STREAM.INFO.{stream}", {})
     assert isinstance(info, dict)
@@ -135,3 +139,15 @@ async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_
     assert len(conn.raw._subs) == known
     await conn.raw.flush()
     assert (conn.is_connected, conn.epoch) == (True, 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.5])
+async def test_an_answer_that_comes_while_the_loop_is_blocked_is_no_lost_one(
+    stores: Stores, timeout: float | None
+) -> None:
+    """A body that computes keeps the loop from reading it; the timer that is over by then must not be believed."""
+    asking = asyncio.create_task(stores.conn.request("$JS.API.INFO", b"", timeout=timeout))
+    for _ in range(4):
+        await asyncio.sleep(0)  # body: it is written and flushed, and its answer not here yet
+    block((timeout or FAST.request_timeout_seconds) + 0.3)
+    assert (await asking).data

@@ -31,11 +31,10 @@ def sums(known: Known) -> dict[str, tuple[int, int, int]]:
     counts = known.evidence.counts
     ended = Counter(last.phase for last, _ in known.outcomes.values())
     followed = {run_id for run_ids in known.run_ids.values() for run_id in run_ids[:-1] if run_id not in known.outcomes}
-    purged = _purged(known)
-    cancelled = {run_id for run_id, (last, _) in known.outcomes.items() if last.phase == "cancelled"}
+    purged, lost = _purged(known)
     found = {
-        "superseded": (sum(counts.superseded.values()), len(followed), len(followed & purged)),
-        "cancelled, by where": (sum(counts.cancelled.values()), len(cancelled), len(cancelled & purged)),
+        "superseded": (sum(counts.superseded.values()), len(followed), len(followed & purged) + lost["superseded"]),
+        "cancelled, by where": (sum(counts.cancelled.values()), ended["cancelled"], lost["cancelled"]),
     }
     for phase, labels in _ENDS.items():
         uncounted = (
@@ -45,9 +44,12 @@ def sums(known: Known) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def _purged(known: Known) -> set[str]:
-    """Runs of which a purge left nothing."""
-    found = set[str]()
+def _purged(known: Known) -> tuple[set[str], Counter[str]]:
+    """Runs of which a purge left nothing, and how many others it took away before anybody had counted them."""
+    runs, lost = set[str](), Counter[str]()
     for revisions in known.evidence.by_key().values():
-        found |= {r.run_id for r, after in pairwise(revisions) if after.gone and not r.gone}
-    return found
+        for revision, after in pairwise(revisions):
+            if after.gone and not revision.gone:
+                runs.add(revision.run_id)
+                lost.update(revision.uncounted)
+    return runs, lost

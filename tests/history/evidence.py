@@ -7,7 +7,7 @@ writes that as both, whatever the clocks of its processes say.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Literal
 
@@ -124,7 +124,8 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
     ``gone``: no record, but the mark of a purge or, if ``expired``, of the server when it removed the record by its age.
-    ``stored``: the server's clock when it took the write in, 0 where nobody knows.
+    ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: how many runs were, by
+    "superseded" and "cancelled", of which nobody has taken note yet.
     """
 
     seq: int
@@ -151,6 +152,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outbox: tuple[str, ...] = ()
     outbox_keys: tuple[str, ...] = ()
     seen: int = 0
+    uncounted: dict[str, int] = {}
 
 
 class LimitSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -379,4 +381,13 @@ def revision_of(
         outbox=tuple(entry.id for entry in record.outbox),
         outbox_keys=tuple(entry.key for entry in record.outbox),
         seen=len(record.to_forget),
+        uncounted=dict(_uncounted(record)),
     )
+
+
+def _uncounted(record: Record) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for count in record.uncounted:
+        found[count.what] += count.number
+    found["superseded"] += sum(not entry.counted for entry in record.previous)
+    return +found

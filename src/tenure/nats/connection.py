@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -29,8 +27,11 @@ from tenure.nats.deadline import within
 from tenure.nats.denied import Denied
 from tenure.nats.options import from_environment, wants_tls
 from tenure.nats.urls import check_url, scrubbed, without_secrets
+from tenure.nats.waiting import Answer, Lost, Waiting
 from tenure.nats.wire import QuickClient, make_client
 from tenure.telemetry import get_logger
+
+__all__ = ["UNAVAILABLE", "Answer", "ApiError", "Callback", "Connection", "Lost", "NotSent", "PubAck"]
 
 MIN_SERVER = (2, 12)
 _HEADER_ROOM = 2_048
@@ -45,17 +46,6 @@ Callback = Callable[[], Awaitable[None] | None]
 
 class NotSent(TenureError):
     """The request has not happened."""
-
-
-class Lost(TenureError):
-    """The request may or may not have happened, or may still."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What came back for a request."""
-
-    data: bytes
-    headers: Mapping[str, str] | None = None
 
 
 class ApiError(msgspec.Struct, frozen=True):
@@ -86,11 +76,7 @@ class Connection:
         self._nc = make_client(url)
         self._quick = self._nc if isinstance(self._nc, QuickClient) else None
         self._connected = asyncio.Event()
-        self._tokens = itertools.count()
-        self._loop = asyncio.get_running_loop()
-        self._waiting: dict[bytes, asyncio.Future[Answer]] = {}
-        self._ages: deque[tuple[float, bytes]] = deque()
-        self._reaper: asyncio.TimerHandle | None = None
+        self._waiting = Waiting(config.request_timeout_seconds)
         self._inbox = ""
         self._on_reconnect: list[Callback] = []
         self._on_disconnect: list[Callback] = []
@@ -146,7 +132,7 @@ class Connection:
             self._inbox = self._nc.new_inbox()
             answers = await self._nc.subscribe(self._inbox + ".*", cb=self._answered)
             if self._quick is not None:
-                self._quick.take_answers(answers, self._inbox + ".", self._resolve)
+                self._quick.take_answers(answers, self._inbox + ".", self._waiting.resolve)
             await self._check_server(without_secrets(url))
         except BaseException:
             await self.close()
@@ -171,9 +157,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close at once; what is in flight is lost. Drain services first."""
-        self._fail_waiting("the connection was closed")
-        if self._reaper is not None:
-            self._reaper.cancel()
+        self._waiting.close()
         if self._nc.is_closed:
             return
         await self._nc.close()
@@ -245,7 +229,7 @@ class Connection:
             return
         self.epoch += 1
         self._connected.clear()
-        self._fail_waiting("the connection broke")
+        self._waiting.fail_all("the connection broke")
         _log.warning("connection.lost", error=self._last_error)
         await _call_all(self._on_disconnect)
 
@@ -282,18 +266,8 @@ class Connection:
             raise InvalidCall(f"{len(payload)} bytes are over the server's limit of {self.max_payload} for one message")
         if not self._connected.is_set():
             raise NotSent("not connected")
-        number = next(self._tokens)
-        token = b"%d" % number
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting[token] = future
-        timer = None
-        if timeout is not None:
-            timer = self._loop.call_later(timeout, self._give_up, token)
-        else:  # one timer for all with the usual limit: one each costs a tenth of a CAS
-            self._ages.append((self._loop.time() + self.config.request_timeout_seconds, token))
-            if self._reaper is None:
-                self._reaper = self._loop.call_later(self.config.request_timeout_seconds, self._reap)
-        reply, quick = f"{self._inbox}.{number}", self._quick
+        token, future, timer = self._waiting.add(timeout)
+        reply, quick = f"{self._inbox}.{token.decode()}", self._quick
         try:
             if quick is None or not quick.write(subject, payload, reply, headers):
                 await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
@@ -307,7 +281,7 @@ class Connection:
                 raise NotSent(f"this user may not publish to {subject}") from error
             raise
         finally:
-            self._waiting.pop(token, None)
+            self._waiting.forget(token)
             if timer is not None:
                 timer.cancel()
         if answer.headers is not None and answer.headers.get("Status") == "503":
@@ -359,34 +333,7 @@ class Connection:
         return self._nc.new_inbox()
 
     async def _answered(self, msg: Msg) -> None:
-        self._resolve(msg.subject.rpartition(".")[2].encode(), msg.data, msg.headers)
-
-    def _resolve(self, token: bytes, data: bytes, headers: Mapping[str, str] | None = None) -> None:
-        future = self._waiting.get(token)
-        if future is not None and not future.done():
-            future.set_result(Answer(data, headers))
-
-    def _reap(self) -> None:
-        """Give up on requests whose time is over: they stand in the order of their deadlines, answered ones are passed."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._reaper = None
-        while self._ages:
-            deadline, token = self._ages[0]
-            if token in self._waiting and deadline > now:
-                self._reaper = loop.call_at(deadline, self._reap)
-                return
-            self._ages.popleft()
-            self._give_up(token)
-
-    def _give_up(self, token: bytes) -> None:
-        if (future := self._waiting.get(token)) is not None and not future.done():
-            future.set_exception(Lost("no answer in time"))
-
-    def _fail_waiting(self, why: str) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(Lost(why))
+        self._waiting.resolve(msg.subject.rpartition(".")[2].encode(), msg.data, msg.headers)
 
 
 async def _call_all(callbacks: list[Callback]) -> None:

@@ -21,7 +21,9 @@ from tenure.nats.sessions import SeenSession, Sessions
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.supervisor")
-_TICK_SECONDS = 0.1
+_TICK = 0.05
+_SHORTEST_TICK_SECONDS, _LONGEST_TICK_SECONDS = 0.1, 0.25
+"""How often silence is looked at: a share of the ttl. Ten looks a second are half of what an idle supervisor does."""
 _RECENT_SECONDS = 60.0
 
 
@@ -129,9 +131,10 @@ class Census:
 
     async def close_silent(self, is_mine: Callable[[str], bool]) -> None:
         """Close sessions that are silent for their ttl, until cancelled. ``is_mine``: our own, which others look after."""
+        tick = min(_LONGEST_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, _TICK * self._ttl))
         while True:
             before = self._clock.steady()
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(tick)
             now = self._clock.steady()
             self._forget_old(now)
             proves = self._silence.tick(now, took=now - before, confirmed_at=self._confirmed_at())
