@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec.structs import replace as with_changes
@@ -23,6 +23,7 @@ from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
 from tenure.rates import AnyLimit
 from tenure.settings import Retry, Seconds, make_policy, make_task, with_schedule
+from tenure.times import deployed_time
 
 if TYPE_CHECKING:
     from tenure.supervisor import Supervisor
@@ -61,10 +62,12 @@ class App:
     """A namespace of durable tasks.
 
     ``namespace``: letters, digits, ``-`` and ``_``; everything on the server carries it. ``config``: numbers, see
-    ``Config``. Raises ConfigError.
+    ``Config``. ``deployed``: when this release was deployed, an aware time that is the same in all its processes; default
+    ``$TENURE_DEPLOYED``, else each process's start. Of two processes whose code differs in a schedule, limit or rate, the one
+    of the later deployment decides. Raises ConfigError.
     """
 
-    def __init__(self, namespace: str, *, config: Config | None = None) -> None:
+    def __init__(self, namespace: str, *, config: Config | None = None, deployed: datetime | None = None) -> None:
         self.names = Names(namespace)
         self.namespace = self.names.namespace
         given: object = config
@@ -72,7 +75,12 @@ class App:
             msg = f"app {namespace}: config must be a tenure.Config, e.g. Config(drain_seconds=60), or None, got {config!r}"
             raise ConfigError(msg)
         self.config = Config() if config is None else config
+        self._deployed = deployed_time(deployed)
         self.actors: dict[str, Actor[..., ..., Any, Any]] = {}
+
+    def deployed_at(self, started: float) -> float:
+        """When the code of a process was deployed that was ``started`` then: no later than that. Seconds since the epoch."""
+        return started if self._deployed is None else min(self._deployed, started)
 
     def __repr__(self) -> str:
         return f"<App {self.namespace}: {', '.join(self.actors) or 'no actors'}>"

@@ -17,7 +17,9 @@ from tenure.crew import Crew, Pace, Request
 from tenure.nats.limits import FoundEntry, Limits
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
+from tenure.telemetry import get_logger
 
+_log = get_logger("tenure.limits")
 _MOST_KNOWN = 10_000
 """Limits whose entry is remembered."""
 _MOST_NAMED = 250
@@ -314,6 +316,8 @@ class Gates:
             if decided.write:
                 revision, _ = await self._limits.write(name, decided.entry, found.revision, patience)
                 if revision:
+                    if found.entry is not None and decided.entry is not None and found.entry.n != decided.entry.n:
+                        _log.info("limit.changed", limit=name, before=found.entry.n, n=decided.entry.n)
                     found = FoundEntry(decided.entry, revision)
                     break
             elif found is not remembered:

@@ -33,7 +33,9 @@ from tenure.core.rates import (
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
 from tenure.nats.rates import FoundRate, Rates
+from tenure.telemetry import get_logger
 
+_log = get_logger("tenure.limits")
 _MOST_KNOWN = 10_000
 """Rates whose entry is remembered."""
 _OTHERS_SECONDS = 0.5
@@ -221,6 +223,8 @@ class Paces:
             if decided.write:
                 stored, unsure = await self._store(name, decided.entry, found.revision, patience)
                 if stored is not None:
+                    if found.entry is not None and found.entry.n != decided.entry.n:
+                        _log.info("limit.changed", limit=name, before=found.entry.n, n=decided.entry.n)
                     found, pace.own_revision, handed = stored, stored.revision, handed | parked
                     break
                 if unsure:  # it may be stored, and another have come over it

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime, timedelta
 
-from tenure.core.errors import MAX_DELAY_SECONDS, InvalidCall
+from tenure.core.errors import MAX_DELAY_SECONDS, ConfigError, InvalidCall
 from tenure.core.given import number
 from tenure.core.given import seconds as seconds_of
 
@@ -77,6 +78,26 @@ def end_time(duration: float | timedelta | None, until: datetime | None, now: fl
     if not end and until is not None:
         raise InvalidCall(f"until={until.isoformat()} has passed", field="until")
     return end
+
+
+def deployed_time(given: object) -> float | None:
+    """Seconds since the epoch at which a release was deployed: ``given``, else ``$TENURE_DEPLOYED``; None: neither is there.
+
+    Raises ConfigError.
+    """
+    if given is None:
+        said = os.environ.get("TENURE_DEPLOYED", "").strip()
+        if not said:
+            return None
+        try:
+            given = datetime.fromisoformat(said)
+        except ValueError as error:
+            msg = f"$TENURE_DEPLOYED must be a time such as 2026-05-01T12:00:00Z, got {said!r}"
+            raise ConfigError(msg) from error
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        told = given.isoformat() if isinstance(given, datetime) else repr(given)
+        raise ConfigError(f"deployed must be a time with its zone, e.g. 2026-05-01T12:00:00Z, got {told}")
+    return given.timestamp()
 
 
 def check_timeout(timeout: object) -> float | None:

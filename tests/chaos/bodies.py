@@ -15,12 +15,23 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
-from tenure import App, Config, Context, Limit, Retry, Snooze, Stopped
+from tenure import App, Config, Context, Cooldown, Debounce, Limit, RateLimit, Retry, Snooze, Stopped
+from tenure.core.rates import Rate, rate_name
 from tests.chaos.journal import Journal, steady
-from tests.history.evidence import CHIME, CHIME_SECONDS, HOOKED, BodyLine
+from tests.history.evidence import (
+    CHIME,
+    CHIME_SECONDS,
+    COOLDOWN_SECONDS,
+    COOLED,
+    HOOKED,
+    MAX_WAIT_SECONDS,
+    SETTLE_SECONDS,
+    SETTLED,
+    BodyLine,
+)
 
 REPLICAS = int(os.environ.get("CHAOS_REPLICAS", "1"))
 app = App(
@@ -55,8 +66,7 @@ def _line(
     spawned: tuple[str, ...] = (),
     *,
     rescheduled: bool = False,
-    limit: str = "",
-    allowed: int = 0,
+    **about: Any,
 ) -> None:
     _journal(os.getpid()).write(
         BodyLine(
@@ -74,8 +84,8 @@ def _line(
             how=how,
             spawned=spawned,
             rescheduled=rescheduled,
-            limit=limit,
-            allowed=allowed,
+            queue=app.actors[actor].task.queue,
+            **about,
         )
     )
 
@@ -89,10 +99,10 @@ class _Asked:
 
 
 @contextmanager
-def _told(ctx: Context, actor: str, limit: str = "", allowed: int = 0) -> Iterator[_Asked]:
-    """Write the start and the end of a body, and what it has asked for; and the limit that it runs under."""
+def _told(ctx: Context, actor: str, **about: Any) -> Iterator[_Asked]:
+    """Write the start and the end of a body, and what it has asked for; and ``about`` its start, as the line has it."""
     asked = _Asked()
-    _line(ctx, actor, "start", limit=limit, allowed=allowed)
+    _line(ctx, actor, "start", **about)
     how = "return"
     try:
         yield asked
@@ -248,7 +258,7 @@ async def again(ctx: Context) -> str:
 @app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(1)])
 async def solo(ctx: Context) -> str:
     """One at a time."""
-    with _told(ctx, "solo", "solo", 1):
+    with _told(ctx, "solo", limit="solo", allowed=1):
         await asyncio.sleep(0.1)  # body:
         return _tag(ctx)
 
@@ -256,10 +266,37 @@ async def solo(ctx: Context) -> str:
 @app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(3, per="tenant")])
 async def shared(ctx: Context, tenant: str, seconds: float) -> str:
     """Three at a time of each tenant; some attempts fail, and ask for a place again."""
-    with _told(ctx, "shared", f"shared {tenant}", 3):
+    with _told(ctx, "shared", limit=f"shared {tenant}", allowed=3):
         await asyncio.sleep(seconds)  # body:
         if _chance(ctx, 5):
             raise RuntimeError("this attempt fails")
+        return _tag(ctx)
+
+
+_METERED = 3, 2.0
+"""So many starts in so many seconds."""
+
+
+@app.actor(retry=_QUICK, grace=GRACE, limits=[RateLimit(*_METERED)])
+async def metered(ctx: Context) -> str:
+    """Not too often."""
+    with _told(ctx, "metered", rate=rate_name("metered", Rate(n=_METERED[0], seconds=_METERED[1]), b"{}")):
+        return _tag(ctx)
+
+
+@app.actor(name=SETTLED, retry=_QUICK, grace=GRACE, limits=[Debounce(SETTLE_SECONDS, MAX_WAIT_SECONDS)])
+async def settled(ctx: Context, said: str) -> str:
+    """Many asks make one run, of the last one's argument: its id."""
+    with _told(ctx, SETTLED, said=said):
+        await asyncio.sleep(0.05)  # body:
+        return _tag(ctx)
+
+
+@app.actor(name=COOLED, retry=_QUICK, grace=GRACE, limits=[Cooldown(COOLDOWN_SECONDS)])
+async def cooled(ctx: Context) -> str:
+    """Not again so soon."""
+    with _told(ctx, COOLED):
+        await asyncio.sleep(0.05)  # body:
         return _tag(ctx)
 
 

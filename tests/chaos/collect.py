@@ -14,15 +14,14 @@ from tenure.core.errors import TenureError, Unavailable
 from tenure.core.records import TERMINAL, decode, read_state
 from tenure.core.sessions import decode_session
 from tenure.core.subjects import decode_key, encode_key
+from tenure.core.switches import Board
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Lost, NotSent
 from tenure.nats.scan import Header
 from tenure.stores import Stores
 from tests.chaos.bodies import app
-from tests.history.evidence import CHIME, LimitSeen, Revision, SessionSeen, limit_of, revision_of
+from tests.history.evidence import CHIME, EntrySeen, Revision, SessionSeen, entry_of, revision_of
 
-LIMIT = "limit."
-"""What the subjects of limits have in the place of a key."""
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
 _PAGE = 500
 _LOOK_SECONDS = 0.3
@@ -53,6 +52,11 @@ async def owing(stores: Stores) -> dict[str, str]:
     return found | dict.fromkeys(await work_left(stores), "stored")
 
 
+async def resume_all(stores: Stores) -> None:
+    """Nothing is paused or blocked any more, whoever had it so."""
+    await stores.switches.change(lambda _board: Board(), stores.runs.patience())
+
+
 async def wait_until_quiet(stores: Stores, seconds: float, still_well: Callable[[], None]) -> dict[str, str]:
     """Wait until nothing is owed any more; what is still owed when so many seconds have made it no less.
 
@@ -64,6 +68,7 @@ async def wait_until_quiet(stores: Stores, seconds: float, still_well: Callable[
     while True:
         still_well()
         try:
+            await resume_all(stores)
             left = await owing(stores)
         except TenureError as error:
             left = {"": f"the server cannot be read: {error}"}
@@ -113,11 +118,11 @@ async def sessions(stores: Stores) -> list[SessionSeen]:
 
 
 async def revisions(
-    stores: Stores, seen: dict[int, Revision], limits: dict[int, LimitSeen], now: dict[str, Revision]
+    stores: Stores, seen: dict[int, Revision], entries: dict[int, EntrySeen], now: dict[str, Revision]
 ) -> tuple[list[Revision], int]:
     """Every revision: those ``seen`` as events, those that only the history has, those stored ``now``; and how many none has.
 
-    Adds to ``limits`` what only the history has.
+    Adds to ``entries`` what only the history has.
     """
     names = stores.names
     info = await _api(stores, f"STREAM.INFO.{names.runs_stream}", {})
@@ -131,10 +136,11 @@ async def revisions(
         headers = msg.headers or {}
         seq = int(headers["Nats-Stream-Source"].split(" ")[1])
         token = msg.subject[len(names.runs_prefix) :]
-        if token.startswith(LIMIT):
-            limits[seq] = limit_of(msg.data, name=token[len(LIMIT) :], seq=seq, gone=_is_mark(msg))
+        if seq in seen or seq in entries:
             continue
-        if seq in seen:
+        entry = entry_of(token, msg.data, seq=seq, stored=0.0, gone=_is_mark(msg))
+        if entry is not None:
+            entries[seq] = entry
             continue
         before = -1 if _is_mark(msg) else int(headers.get("Nats-Expected-Last-Subject-Sequence", "-1"))
         key = decode_key(token)
@@ -148,7 +154,7 @@ async def revisions(
     for record in now.values():
         seen.setdefault(record.seq, record)
     # What expires while this reads is stored after `last`: it may be among the seen, and makes up for no other.
-    return [seen[seq] for seq in sorted(seen)], last - sum(seq <= last for seq in (*seen, *limits))
+    return [seen[seq] for seq in sorted(seen)], last - sum(seq <= last for seq in (*seen, *entries))
 
 
 async def _messages(

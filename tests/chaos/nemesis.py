@@ -83,7 +83,8 @@ class Nemesis:
                 self._cure_later("term", child.name, self._chance.uniform(0.1, 1.0), child.start)
             case "freeze":
                 child.suspend()
-                self._cure_later("freeze", child.name, TTL_SECONDS + self._chance.uniform(-1.0, 3.0), child.resume)
+                seconds = TTL_SECONDS + self._chance.uniform(-1.0, 3.0)
+                self._cure_later("freeze", child.name, seconds, child.resume, child.pid)
             case "cut":
                 self._cut(child.name, child.name)
 
@@ -120,8 +121,8 @@ class Nemesis:
             network.cut(member)
             self._cure_later(f"{what}cut", target, self._chance.uniform(1.0, 8.0), lambda: network.heal(member))
 
-    def _cure_later(self, kind: str, target: str, seconds: float, cure: Callable[[], None]) -> None:
+    def _cure_later(self, kind: str, target: str, seconds: float, cure: Callable[[], None], pid: int = 0) -> None:
         now = steady()
-        fault = Fault(kind=kind, target=target, at=now, until=now + seconds)
+        fault = Fault(kind=kind, target=target, at=now, until=now + seconds, pid=pid)
         self.faults.append(fault)
         self._cures.append((now + seconds, target, cure, fault))

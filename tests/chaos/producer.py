@@ -36,13 +36,16 @@ from tests.chaos.bodies import (
     again,
     app,
     block,
+    cooled,
     doomed,
     drowsy,
     flaky,
     hooked,
+    metered,
     nap,
     noop,
     parent,
+    settled,
     shared,
     solo,
     stubborn,
@@ -56,6 +59,15 @@ _AT_ONCE = 24
 _HOT = 40
 """So many keys get nearly half of everything, so that what is asked of one key meets what runs of it."""
 _OVERLAPS = ("stop", "wait", "parallel")
+_PACED = 6
+"""So many keys, ``p0`` and so on, have the actors to which time matters, each one of them alone."""
+_SWITCHES: tuple[dict[str, str], ...] = (
+    {"queue": "plain"},
+    {"actor": "nap"},
+    {"actor": "metered"},
+    {"pattern": "k1*"},
+    {"pattern": "p[0-2]"},
+)
 
 
 class Producer:
@@ -70,6 +82,13 @@ class Producer:
 
     async def ask(self) -> None:
         """One thing, chosen by chance."""
+        dice = self._chance.random()
+        if dice < 0.02:
+            await self._switch()
+            return
+        if dice < 0.1:
+            await self._paced()
+            return
         dice = self._chance.random()
         # what ends or replaces is mostly asked of keys that are likely to live
         hot = self._chance.random() < (0.3 if dice < 0.52 else 0.8)
@@ -107,12 +126,40 @@ class Producer:
             (5, stubborn.call),
             (6, again.call),
             (12, solo.call),
+            (5, metered.call),
             (16, partial(shared.call, chance.choice("aab"), seconds / 2)),
         ]
         return chance.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]()
 
     def _delay(self) -> float | None:
         return self._chance.choice((None, None, None, 0.5, 1.0, 3.0)) if self._chance.random() < 0.3 else None
+
+    async def _switch(self) -> None:
+        """Switch something off for a while, until it is switched on, or on. What is on the board tells, not the answer."""
+        what: Any = self._chance.choice(_SWITCHES)
+        off = self._chance.random() < 0.5
+        seconds = self._chance.choice((None, None, 2.0, 8.0))
+        with contextlib.suppress(OutcomeUnknown, Unavailable):
+            if "pattern" in what:
+                await (self._client.block(**what, duration=seconds) if off else self._client.unblock(**what))
+            else:
+                await (self._client.pause(**what, duration=seconds) if off else self._client.resume(**what))
+
+    async def _paced(self) -> None:
+        """Something of a key whose runs are debounced or cool down."""
+        number = self._chance.randrange(_PACED)
+        key, dice = f"p{number}", self._chance.random()
+        call: Callable[[], Call[Any]] = (lambda: settled.call(said=self._number)) if number % 2 else cooled.call
+        if dice < 0.8:
+            with self._asking("submit", key, mode="keep") as told:
+                run = await self._client.submit(call(), key=key)
+                told("accepted" if run.accepted else "kept", run.run_id, run.generation)
+        elif dice < 0.9:
+            with self._asking("replace", key) as told:
+                run = await self._client.replace(call(), key=key)
+                told("accepted", run.run_id, run.generation)
+        else:
+            await self._cancel(key)
 
     async def _submit(self, key: str) -> Run[Any] | None:
         if_live: Any = self._chance.choices(("keep", "replace", "reject"), weights=(6, 2, 2))[0]
@@ -165,13 +212,16 @@ class Producer:
                 good = str(value).startswith(f"{run.run_id}.")
                 told("succeeded" if good else f"the value of another run: {value}", run.run_id, run.generation)
 
+    @property
+    def _number(self) -> str:
+        """The id of what was asked last."""
+        return f"{os.getpid()}-{self._asks}"
+
     @contextmanager
     def _asking(self, ask: Any, key: str, mode: str = "") -> Iterator[Callable[..., None]]:
         """Write down that something is asked, and what is told; whoever is killed in between leaves the first line."""
         self._asks += 1
-        line = AskLine(
-            asked=time.time(), wall=0.0, ask=ask, key=key, told="", id=f"{os.getpid()}-{self._asks}", mode=mode
-        )
+        line = AskLine(asked=time.time(), wall=0.0, ask=ask, key=key, told="", id=self._number, mode=mode)
         self._journal.write(line)
 
         def told(what: str, run_id: str = "", generation: int = 0, attempt: int = 0) -> None:

@@ -19,32 +19,33 @@ from tenure.core.records import decode
 from tenure.core.subjects import decode_key
 from tenure.nats.connection import Connection
 from tests.chaos.bodies import app
-from tests.chaos.collect import LIMIT
 from tests.chaos.journal import Journal
-from tests.history.evidence import limit_of, revision_of
+from tests.history.evidence import EntryLine, entry_of, revision_of
 
 
 async def main() -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     journal = Journal(Path(os.environ["CHAOS_FOLDER"]), "events")
-    limits = Journal(Path(os.environ["CHAOS_FOLDER"]), "limits")
+    entries = Journal(Path(os.environ["CHAOS_FOLDER"]), "entries")
     prefix = app.names.event_prefix
 
     async def received(msg: Msg) -> None:
         headers = msg.headers or {}
         token = msg.subject[len(prefix) :]
         gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-        if token.startswith(LIMIT):
-            limits.write(limit_of(msg.data, name=token[len(LIMIT) :], seq=int(headers["Nats-Sequence"]), gone=gone))
+        seq, stored = int(headers["Nats-Sequence"]), _seconds(headers.get("Nats-Time-Stamp", ""))
+        entry = entry_of(token, msg.data, seq=seq, stored=stored, gone=gone)
+        if entry is not None:
+            entries.write(EntryLine(seen=entry))
             return
         journal.write(
             revision_of(
                 None if gone else decode(msg.data),
                 key=decode_key(token),
-                seq=int(headers["Nats-Sequence"]),
+                seq=seq,
                 before=int(headers.get("Nats-Last-Sequence", "-1")),
-                stored=_seconds(headers.get("Nats-Time-Stamp", "")),
+                stored=stored,
                 expired="Nats-Marker-Reason" in headers,
             )
         )

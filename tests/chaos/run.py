@@ -35,9 +35,9 @@ from tests.history.evidence import (
     Clocks,
     CommandLine,
     Counts,
+    EntryLine,
     Evidence,
     Fault,
-    LimitSeen,
     Revision,
 )
 
@@ -153,9 +153,10 @@ class Chaos:
             records = await collect.records(stores)
             self._recorder.term(5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
-            limits = {seen.seq: seen for path in self._logs.glob("limits-*") for seen in read(path, LimitSeen)}
-            revisions, missing = await collect.revisions(stores, events, limits, records)
-            return Evidence(
+            lines = (line for path in self._logs.glob("entries-*") for line in read(path, EntryLine))
+            entries = {line.seen.seq: line.seen for line in lines}
+            revisions, missing = await collect.revisions(stores, events, entries, records)
+            evidence = Evidence(
                 bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
                 revisions=revisions,
@@ -172,8 +173,10 @@ class Chaos:
                 clocks=Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0),
                 asks_whole=True,
                 commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
-                limits=list(limits.values()),
+                frozen=[fault for fault in self.faults if fault.pid],
             )
+            evidence.take_entries(entries.values())
+            return evidence
         finally:
             await stores.close()
 

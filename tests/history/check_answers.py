@@ -23,9 +23,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from tests.history.evidence import AskLine, Violation, answered
+from tests.history.evidence import COOLED, SETTLED, AskLine, Violation, answered
 from tests.history.known import Known
-from tests.history.past import BUSY, CROWDED, GONE, NONE, RECORD, Past
+from tests.history.past import BUSY, CROWDED, GONE, NONE, RECORD, Fact, Past
 
 _WAITING = {"scheduled": "waiting", "queued": "waiting"}
 _STARTS = 0
@@ -159,6 +159,8 @@ def _bounds(known: Known, past: Past, ask: AskLine) -> Iterator[Bound]:
     start, end = ask.asked - apart, ask.wall + apart
     if ask.ask in {"submit", "replace"} and ask.told in {"accepted", "unknown"}:
         birth = past.births.get(ask.run_id)
+        if ask.told == "unknown" and _actor(past, ask.run_id) == SETTLED:
+            return  # the run that it names may be another ask's, which has taken it in, or not
         known_end = end if ask.told == "accepted" else math.inf
         if birth is not None:
             seen = birth - 1 if birth - 1 in past.holes else birth  # it may have begun where nobody looked
@@ -180,7 +182,7 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
     run_id, told = ask.run_id, ask.told
     match ask.ask, told:
         case "submit", "kept":
-            return (partial(past.first, (("live", run_id),)),)
+            return (partial(past.first, (("live", run_id), *_cooling(past, run_id))),)
         case "submit", "live":
             return (partial(past.first, (("live", run_id) if run_id else ("live",), CROWDED)),)
         case "replace", "live":
@@ -206,6 +208,17 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
             pin = (partial(past.first, (("run", run_id),)),) if ask.mode != "pinned" else ()
             return (*pin, _cancelled(past, run_id, told))
     return ()
+
+
+def _cooling(past: Past, run_id: str) -> tuple[Fact, ...]:
+    """What cools down keeps the run that is over (``check_paced`` knows for how long)."""
+    return (("over", run_id),) if _actor(past, run_id) == COOLED else ()
+
+
+def _actor(past: Past, run_id: str) -> str:
+    birth = past.births.get(run_id)
+    run = past.states[birth] if birth is not None else None
+    return run.actor if run is not None else ""
 
 
 def _cancelled(past: Past, run_id: str, told: str) -> Seen:

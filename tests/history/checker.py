@@ -14,6 +14,7 @@ from tests.history.check_bodies import check_bodies
 from tests.history.check_causes import check_causes
 from tests.history.check_counts import check_counts
 from tests.history.check_effects import check_effects
+from tests.history.check_paced import check_paced
 from tests.history.check_records import check_records
 from tests.history.evidence import CHIME, AskLine, Evidence, Violation, answered
 from tests.history.known import Known
@@ -30,6 +31,7 @@ def check(evidence: Evidence) -> list[Violation]:
         *check_answers(known),
         *check_causes(known),
         *check_added(known),
+        *check_paced(known),
         *_check_asks(known),
         *_check_end(known),
         *check_counts(known),

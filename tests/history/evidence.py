@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tenure.core import rates
 from tenure.core.permits import decode_entry
 from tenure.core.records import Record
 from tenure.core.schedule import is_perpetual
+from tenure.core.switches import decode_board
 
 HOOKED = "hooked"
 """The actor that has a hook for each way in which its runs can end."""
 CHIME, CHIME_SECONDS = "chime", 2.0
 """The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
+SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0
+"""The actor that is debounced."""
+COOLED, COOLDOWN_SECONDS = "cooled", 2.0
+"""The actor that cools down."""
 
 
 class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +50,10 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: str = ""
     allowed: int = 0
     """Of a body under a limit: which one, and how many may run under it at once."""
+    rate: str = ""
+    queue: str = ""
+    said: str = ""
+    """The name of its rate's entry, if it has one; its queue; of a debounced body the id of the ask whose argument it has."""
 
 
 class CommandLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,6 +142,8 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: bool = False
     due: float = 0.0
     tick: float = 0.0
+    since: float = 0.0
+    """Of a debounced run: when the first submit was that it has taken in."""
     attempt: int = 0
     stopped: bool = False
     holder: HolderSeen | None = None
@@ -142,13 +155,52 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     uncounted: dict[str, int] = {}
 
 
-class LimitSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LimitSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """One write of a limit's entry: how many places it gives, and to how many."""
 
     seq: int
     name: str
     n: int = 0
     places: int = 0
+
+
+class RateSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """One write of a rate's entry. ``marks``: (seconds since the epoch, how many starts by then); ``places``: kept for starts."""
+
+    seq: int
+    name: str
+    stored: float = 0.0
+    n: int = 0
+    marks: tuple[tuple[float, int], ...] = ()
+    places: int = 0
+
+
+class SwitchSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One switch that is on the board: a queue or an actor by ``name``, or keys by ``pattern``; ``until``: 0 for ever."""
+
+    id: str
+    kind: str
+    name: str = ""
+    pattern: str = ""
+    until: float = 0.0
+
+
+class BoardSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """One write of the board of switches."""
+
+    seq: int
+    stored: float = 0.0
+    switches: tuple[SwitchSeen, ...] = ()
+
+
+EntrySeen = LimitSeen | RateSeen | BoardSeen
+"""What lies in the runs bucket beside the records."""
+
+
+class EntryLine(Struct, frozen=True, kw_only=True):
+    """It as a line of the recorder."""
+
+    seen: EntrySeen
 
 
 class SessionSeen(Struct, frozen=True, kw_only=True):
@@ -176,12 +228,13 @@ class Death(Struct, frozen=True, kw_only=True):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """What the nemesis did, from ``at`` until ``until`` (monotonic)."""
+    """What the nemesis did, from ``at`` until ``until`` (monotonic). ``pid``: of a process that was frozen."""
 
     kind: str
     target: str
     at: float
     until: float
+    pid: int = 0
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -231,6 +284,19 @@ class Evidence(Struct, kw_only=True):
     counted_exactly: bool = False
     commands: list[CommandLine] = field(default_factory=list)
     limits: list[LimitSeen] = field(default_factory=list)
+    rates: list[RateSeen] = field(default_factory=list)
+    boards: list[BoardSeen] = field(default_factory=list)
+    frozen: list[Fault] = field(default_factory=list)
+
+    def take_entries(self, entries: Iterable[EntrySeen]) -> None:
+        """What else was seen in the runs bucket, each by its kind, in order."""
+        for seen in sorted(entries, key=lambda entry: entry.seq):
+            if isinstance(seen, LimitSeen):
+                self.limits.append(seen)
+            elif isinstance(seen, RateSeen):
+                self.rates.append(seen)
+            else:
+                self.boards.append(seen)
 
     def by_key(self) -> dict[str, list[Revision]]:
         """The revisions of each key, in order."""
@@ -258,12 +324,30 @@ class Violation(Struct, frozen=True, order=True):
     what: str
 
 
-def limit_of(data: bytes, *, name: str, seq: int, gone: bool) -> LimitSeen:
-    """The part of a limit's entry that the checker looks at."""
-    if gone:
-        return LimitSeen(seq=seq, name=name)
-    entry = decode_entry(data)
-    return LimitSeen(seq=seq, name=name, n=entry.n, places=len(entry.permits))
+_LIMIT, _RATE, _BOARD = "limit.", "rate.", "switch.board"
+"""What the subjects of entries have in the place of a key, or how that begins."""
+
+
+def entry_of(token: str, data: bytes, *, seq: int, stored: float, gone: bool) -> EntrySeen | None:
+    """The part of an entry that the checker looks at; None: what is stored under this token is a record."""
+    if token.startswith(_LIMIT):
+        name = token[len(_LIMIT) :]
+        if gone:
+            return LimitSeen(seq=seq, name=name)
+        entry = decode_entry(data)
+        return LimitSeen(seq=seq, name=name, n=entry.n, places=len(entry.permits))
+    if token.startswith(_RATE):
+        name = token[len(_RATE) :]
+        if gone:
+            return RateSeen(seq=seq, name=name, stored=stored)
+        rate = rates.decode_entry(data)
+        marks = tuple((mark / rates.SECOND, number) for mark, number in rate.marks)
+        return RateSeen(seq=seq, name=name, stored=stored, n=rate.n, marks=marks, places=len(rate.places))
+    if token == _BOARD:
+        switches = () if gone else decode_board(data).switches
+        seen = (SwitchSeen(id=s.id, kind=s.kind, name=s.name, pattern=s.pattern, until=s.until) for s in switches)
+        return BoardSeen(seq=seq, stored=stored, switches=tuple(seen))
+    return None
 
 
 def revision_of(
@@ -286,6 +370,7 @@ def revision_of(
         every=is_perpetual(policy),
         due=record.due,
         tick=record.tick,
+        since=record.settling.since if record.settling is not None else 0.0,
         attempt=record.attempt,
         stopped=record.stop is not None,
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,

@@ -12,6 +12,7 @@ from tests.history.stories_added import BAD_ADDED, GOOD_ADDED
 from tests.history.stories_answers import GOOD_ANSWERS
 from tests.history.stories_bad import BAD, two_outcomes
 from tests.history.stories_good import GOOD
+from tests.history.stories_paced import BAD_PACED, GOOD_PACED
 from tests.history.stories_rules import BAD_RULES, GOOD_RULES
 
 
@@ -20,13 +21,15 @@ def found(story: Story) -> set[str]:
     return {violation.invariant for violation in check(story.evidence)}
 
 
-@pytest.mark.parametrize("story", [*GOOD, *GOOD_RULES, *GOOD_ADDED], ids=lambda story: story.__name__)
+@pytest.mark.parametrize("story", [*GOOD, *GOOD_RULES, *GOOD_ADDED, *GOOD_PACED], ids=lambda story: story.__name__)
 def test_nothing_is_found_in_a_run_that_went_well(story: Callable[[], Story]) -> None:
     assert check(story().evidence) == []
 
 
 @pytest.mark.parametrize(
-    ("story", "invariant"), (BAD | BAD_RULES | BAD_ADDED).items(), ids=lambda value: getattr(value, "__name__", "")
+    ("story", "invariant"),
+    (BAD | BAD_RULES | BAD_ADDED | BAD_PACED).items(),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_each_violation_is_found(story: Callable[[], Story], invariant: str) -> None:
     assert invariant in found(story())
@@ -41,7 +44,7 @@ def test_a_fault_is_found_also_where_revisions_are_missing() -> None:
 
 
 def test_nothing_is_found_only_because_revisions_are_missing() -> None:
-    for story in (made() for made in [*GOOD, *GOOD_RULES, *GOOD_ANSWERS, *GOOD_ADDED]):
+    for story in (made() for made in [*GOOD, *GOOD_RULES, *GOOD_ANSWERS, *GOOD_ADDED, *GOOD_PACED]):
         for cut in range(len(story.evidence.revisions)):
             seen = story.evidence.revisions
             story.evidence.revisions = seen[:cut] + seen[cut + 1 :]

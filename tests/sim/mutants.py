@@ -7,9 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core import endings
+from tenure import pacing
+from tenure.core import endings, generations, pace, rates
 from tenure.core.outcomes import Why
+from tenure.core.rates import Decided
 from tenure.core.records import Holder, Record
+from tenure.core.switches import Rules
 from tenure.nats.runs import Runs
 from tenure.worker.head import Head
 from tenure.worker.table import Table
@@ -53,9 +56,44 @@ def no_table() -> None:
     Table.get = lambda _self, _run_id: None  # type: ignore[assignment,method-assign]  # that is the mutant
 
 
+def no_switches() -> None:
+    """What is paused and blocked is read, and keeps nothing back."""
+    Rules.queue = lambda *_args: None  # type: ignore[method-assign]  # that is the mutant
+    Rules.run = lambda *_args: None  # type: ignore[method-assign]  # that is the mutant
+
+
+def half_a_window() -> None:
+    """Starts are forgotten after half the window of their rate."""
+
+    def too_soon(entry: Any, asked: Any, parked: Any, published: Any, window: int, now: int, searched: int) -> Decided:
+        return rates.decide(entry, asked, parked, published, window // 2, now, searched)
+
+    pacing.decide = too_soon  # type: ignore[attr-defined]  # that is the mutant
+
+
+def no_marks() -> None:
+    """A rate is looked at, and what starts is written down nowhere."""
+    rates._Ground.let_in = lambda self, take: self._now + take.within  # type: ignore[method-assign]  # that is the mutant
+
+
+def no_settling() -> None:
+    """A debounced run is due at once."""
+    pace._due = lambda task, asked, since, now: asked  # noqa: ARG005  (called with all of them)
+
+
+def no_cooldown() -> None:
+    """Nothing cools down."""
+    generations.is_cooling = lambda *_args: False  # type: ignore[attr-defined]  # that is the mutant
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-tail-check": no_tail_check,
     "blind-writes": blind_writes,
     "everybody-is-dead": everybody_is_dead,
     "no-table": no_table,
+    "no-switches": no_switches,
+    "half-a-window": half_a_window,
+    "no-marks": no_marks,
+    "no-settling": no_settling,
+    "no-cooldown": no_cooldown,
 }

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from tests.history.evidence import Fault
 from tests.sim.world import Program, World
 
 _DOWN_SECONDS = (0.05, 0.5, 2.0, 6.0)
@@ -95,9 +96,12 @@ class Nemesis:
             return
         process = program.process
         self._world.trace.note(f"{program.name} frozen")
+        at = self._world.loop.time()
         process.freeze()
         await asyncio.sleep(self._chance.choice(_FROZEN_SECONDS))  # paused: so is it
         process.thaw()
+        until = self._world.loop.time()
+        self._world.frozen.append(Fault(kind="freeze", target=program.name, at=at, until=until, pid=process.pid))
         self._world.trace.note(f"{program.name} thawed")
 
     async def _term(self) -> None:

@@ -46,9 +46,14 @@ def test_a_seed_gives_the_same_run_each_time():
     ("mutant", "found"),
     [
         ("no-tail-check", "one outcome|no late outcome"),
-        ("blind-writes", "one outcome"),
+        ("blind-writes", "one outcome|never back"),
         ("everybody-is-dead", "no two bodies"),
         ("no-table", "no two bodies"),
+        ("no-marks", "rates hold"),
+        pytest.param("half-a-window", "rates hold", marks=pytest.mark.long),
+        pytest.param("no-switches", "switches hold", marks=pytest.mark.long),
+        pytest.param("no-settling", "settles", marks=pytest.mark.long),
+        pytest.param("no-cooldown", "cools down", marks=pytest.mark.long),
     ],
 )
 def test_without_a_guard_something_is_found(mutant: str, found: str):

@@ -34,10 +34,11 @@ from tests.history.evidence import (
     Clocks,
     Counts,
     Death,
+    EntrySeen,
     Evidence,
-    LimitSeen,
+    Fault,
     Revision,
-    limit_of,
+    entry_of,
     revision_of,
 )
 from tests.sim.faults import FaultyLink, Mixture, mixture_of
@@ -102,7 +103,8 @@ class World:
         self._asks: list[AskLine] = []
         self._revisions: list[Revision] = []
         self._deaths: list[Death] = []
-        self._limits: list[LimitSeen] = []
+        self._entries: list[EntrySeen] = []
+        self.frozen: list[Fault] = []
         gap = self._draw(0.2) if self.mixture.schedule_races else lambda: 0.0
         self.server = MemoryServer(
             "sim", clock=self._clock(0.0), link=self._link, schedule_late=self._draw(0.25), schedule_gap=gap
@@ -123,16 +125,17 @@ class World:
             before = stream.last_of(subject)
             message = append(subject, *args, **options)
             gone = "KV-Operation" in message.fields or "Nats-Marker-Reason" in message.fields
-            if subject[skip:].startswith(collect.LIMIT):
-                name = subject[skip + len(collect.LIMIT) :]
-                self._limits.append(limit_of(message.data, name=name, seq=message.seq, gone=gone))
+            now = EPOCH + self.loop.time()
+            entry = entry_of(subject[skip:], message.data, seq=message.seq, stored=now, gone=gone)
+            if entry is not None:
+                self._entries.append(entry)
                 return message
             revision = revision_of(
                 None if gone else decode(message.data),
                 key=decode_key(subject[skip:]),
                 seq=message.seq,
                 before=before,
-                stored=EPOCH + self.loop.time(),  # as exact as all other stamps
+                stored=now,  # as exact as all other stamps
                 expired="Nats-Marker-Reason" in message.fields,
             )
             self._revisions.append(revision)
@@ -289,8 +292,9 @@ class World:
             clocks=Clocks(observers=0.0, processes=_CLOCKS),
             asks_whole=True,
             counted_exactly=self.mixture == Mixture(),
-            limits=self._limits,
+            frozen=self.frozen,
         )
+        evidence.take_entries(self._entries)
         if left:
             self.failures.append(f"not at rest after {rested:.0f} s: {left}")
         return evidence
@@ -301,6 +305,8 @@ class World:
                 program.role == "producer" and program.process.alive for program in self.programs.values()
             )
             try:
+                if not busy:
+                    await collect.resume_all(stores)
                 left = await collect.owing(stores)
             except TenureError as error:
                 left = {"": str(error)}

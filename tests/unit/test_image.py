@@ -92,7 +92,7 @@ def test_services_of_the_compose_file_start_commands_that_there_are(name: str) -
     service = services()[name]
     taken = options(service["command"])
     assert taken["target"] == "actors.documents:app"
-    assert service["environment"] == {"TENURE_NATS_URL": "nats://nats:4222"}
+    assert service["environment"] == {"TENURE_NATS_URL": "nats://nats:4222", "TENURE_DEPLOYED": "${TENURE_DEPLOYED:-}"}
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     if name == "worker":
         assert f"{taken['killed_after']:g}s" == service["stop_grace_period"]

@@ -50,7 +50,7 @@ class Replace(Struct, frozen=True, kw_only=True):
 class KeepAlive(Struct, frozen=True, kw_only=True):
     """A supervisor wants a schedule of its code (``autostart``) to have a chain of runs, as the code has it.
 
-    ``deployed``: when that supervisor was started. The one that was started last decides what the schedule is: so code
+    ``deployed``: when its code was deployed. The code that was deployed last decides what the schedule is: so code
     that is replaced in a rolling deploy does not put its own back.
     """
 

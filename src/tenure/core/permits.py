@@ -12,7 +12,7 @@ interleavings that each removes (DESIGN: section 4, *Limits*):
    entry that was read** [35], searched **after** that read, by a CAS at its revision [36]. Fewer found than there is room:
    nobody else is parked, and that CAS clears the flag.
 5. Release is by holder: what is not there was given back already, so a zombie releases nothing.
-6. ``n`` is what the process says that was started last (``deployed``). Lowered, it takes no permit from anybody.
+6. ``n`` is what the code says that was deployed last (``deployed``). Lowered, it takes no permit from anybody.
 7. Attempts of a session that has permits may stand in ``line``: they share those permits. At any time no more of a session's
    attempts run than it has permits, whichever of them the permits name; so its process passes a place on to the next in
    line with no write, and names the runs of many passes in one. Whoever takes a permit from a session - a later attempt's
@@ -55,7 +55,7 @@ class Permit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who holds a limit's places. ``parked``: somebody may wait. ``deployed``: when the process was started that said ``n``.
+    """Who holds a limit's places. ``parked``: somebody may wait. ``deployed``: when the code was deployed that said ``n``.
 
     ``line``: who runs next under the permits of its session.
     """

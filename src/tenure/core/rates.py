@@ -14,7 +14,7 @@ written down before it happens, as a *mark*: the moment by which the body has st
    that was read** [35], searched **after** that read, by a CAS at its revision [36]. Each has a *place* until it starts:
    places and marks together are never more than ``n``. Fewer found than there is room: that CAS clears the flag.
 5. A place that is not used for a minute is void: its run has ended, or waits in its queue for a worker, and asks anew.
-6. ``n`` is what the process says that was started last (``deployed``).
+6. ``n`` is what the code says that was deployed last (``deployed``).
 
 Times are whole microseconds since the epoch, by the clock of whoever writes. Pure: what is parked, and whose message is
 stored, are arguments.

@@ -237,8 +237,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``queued_at``: when it last became (or becomes) ready to run. ``failure``: of the attempt before, while it is
     retried. ``evicted``: attempt number ``attempt`` was put back by others, not by its holder. ``history``: the deaths of
     the runs that this one replays, oldest first. ``uncounted``: what became of older generations and has still to be
-    counted. ``taken``: the tag of the write that last took out something to be counted. ``deployed``: when the process was
-    started that last said what the schedule of this key is; 0: none did.
+    counted. ``taken``: the tag of the write that last took out something to be counted. ``deployed``: when the code was
+    deployed that last said what the schedule of this key is; 0: none did.
     """
 
     schema: int

@@ -26,14 +26,21 @@ _log = get_logger("tenure.supervisor")
 class Schedules:
     """The schedules of one supervisor's code."""
 
-    def __init__(self, stores: Stores, metrics: Metrics, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        metrics: Metrics,
+        actors: Mapping[str, Actor[..., ..., Any, Any]],
+        deployed: float,
+    ) -> None:
         self._stores = stores
         self._metrics = metrics
         self._actors = {name: actor for name, actor in actors.items() if actor.task.policy.autostart}
         self._modules = {module_of(actor.function) for actor in actors.values()}
-        self._deployed = stores.clock.now()
+        self._deployed = deployed
         self._gone: set[str] = set()
         self._taken: set[str] = set()
+        self._outdated: set[str] = set()
 
     async def keep(self) -> None:
         """Ask for each of them, and again and again, until cancelled."""
@@ -63,6 +70,11 @@ class Schedules:
                 self._metrics.repairs["schedule"] += 1
                 _log.info("schedule.changed", key=key, did=result.decision.did.value)
                 await stores.carry_out(result, patience)
+            if isinstance(result, Committed):
+                self._outdated.discard(key)
+            elif result.refused.why is Why.OUTDATED and key not in self._outdated:
+                self._outdated.add(key)
+                _log.warning("schedule.outdated", key=key, hint="say in all processes when their release was deployed")
             if isinstance(result, Committed) or result.refused.why is not Why.DIFFERS:
                 self._taken.discard(key)
             elif key not in self._taken:  # told once: it is looked at again each round

@@ -80,7 +80,7 @@ class Supervisor(Service):
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
-        schedules = Schedules(stores, self.metrics, self.app.actors)
+        schedules = Schedules(stores, self.metrics, self.app.actors, self.app.deployed_at(stores.clock.now()))
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
         board = Switchboard(stores)

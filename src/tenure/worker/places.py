@@ -37,11 +37,11 @@ _LONGEST_WAIT_SECONDS = 1.0
 class Places:
     """What the workers' code says of limits, and where it is asked for."""
 
-    def __init__(self, stores: Stores, actors: Mapping[str, Actor[..., ..., Any, Any]]) -> None:
+    def __init__(self, stores: Stores, actors: Mapping[str, Actor[..., ..., Any, Any]], deployed: float) -> None:
         self.stores = stores
         self._actors = actors
         self.paces = {name: pace_of(actor.task) for name, actor in actors.items()}
-        self.deployed = stores.clock.now()
+        self.deployed = deployed
 
     async def limits_of(self, task: Task, patience: Patience) -> dict[str, Bound]:
         """The limits of a task by their entries' names, in the order in which they are taken. Raises Unavailable."""
@@ -57,7 +57,7 @@ class Places:
         return dict(sorted(found.items()))
 
     def said_of(self, actor: str, bound: Bound) -> tuple[int, float]:
-        """How many bodies the limit allows, and when the process was started that says so."""
+        """How many bodies the limit allows, and when the code was deployed that says so."""
         known = self._actors.get(actor)
         for own in known.task.policy.limits if known is not None else ():
             if own.per == bound.per:

@@ -81,7 +81,7 @@ class Worker(Service):
         await super().__aenter__()
         self._board = board = Switchboard(self.stores)
         board.on_change(lambda _board: self.puller.refill_soon())
-        self._places = places = Places(self.stores, self.app.actors)
+        self._places = places = Places(self.stores, self.app.actors, self.app.deployed_at(self.stores.clock.now()))
         holds = Holds(self.stores, board)
         self._handler = Handler(self.app, self.stores, self.table, self.metrics, holds=holds, places=places)
         self._handler.spawn = self._spawn

@@ -130,7 +130,7 @@ class Slots:
                 await self._stores.paces.leave(name, self._run_id, patience)
 
     def _told(self, actor: str, rate: Rate, deployed: float) -> tuple[Rate, float]:
-        """The rate as the code has it, and when the process was started that says so."""
+        """The rate as the code has it, and when that was deployed."""
         own = self._said.get(actor, NO_PACE).rates
         known = next((one for one in own if (one.per, one.seconds) == (rate.per, rate.seconds)), None)
         return (rate, 0.0) if known is None else (known, deployed)

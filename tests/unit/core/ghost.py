@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tenure.core import commands as c
 from tenure.core.aftermath import MAX_OWED_LETTERS
 from tenure.core.outcomes import Decision, Did
+from tenure.core.pace import needs_leave, settled_by
 from tenure.core.records import TERMINAL, Holder, Hooks, Last, Phase, Record
 from tests.unit.core.fences import Fences
 
@@ -53,6 +54,7 @@ class Ghost:
         if before is not None:
             self._previous(before, after, command, now)
             self._owed(before, after, command, now)
+            self._paced(before, after, command, now)
         self._deadlines(after)
         self._all_counted(after)
 
@@ -181,6 +183,35 @@ class Ghost:
         if last.phase is Phase.SUCCEEDED and isinstance(command, c.Succeed):
             due.extend(entry.id for entry in command.outbox)
         return due
+
+    def _paced(self, before: Record, after: Record, command: c.Command, now: float) -> None:
+        """Debounce, cooldown, and what a rate drops."""
+        if isinstance(command, c.Submit) and not command.history:
+            pace = command.task.policy.pace
+            if after.run_id == before.run_id and after.settling != before.settling:
+                self._settles(before, after, command, now)
+            elif after.run_id != before.run_id and pace is not None and before.last is not None:
+                over = before.phase in {Phase.SUCCEEDED, Phase.FAILED} and before.task.actor == after.task.actor
+                assert not over or now >= before.last.at + pace.cooldown, "a submit starts a run in a cooldown"
+        if isinstance(command, c.Claim) and command.excess and after.phase is Phase.CANCELLED:
+            assert not before.attempt, "what was begun is dropped"
+            assert not any(body.run_id == after.run_id for body in self.bodies)
+        if isinstance(command, c.Claim) and after.holder is not None and before.holder != after.holder:
+            leave = not needs_leave(before.task.policy) or command.settled == settled_by(before)
+            assert leave, "its leave was for other arguments"
+
+    def _settles(self, before: Record, after: Record, command: c.Submit, now: float) -> None:
+        settling, pace = after.settling, command.task.policy.pace
+        assert settling is not None
+        assert pace is not None
+        assert pace.debounce is not None
+        assert before.phase is after.phase is Phase.WAITING
+        assert (after.task.args, settling.by) == (command.task.args, command.run_id), "the last arguments win"
+        since = before.settling.since if before.settling is not None else now
+        latest = since + pace.debounce.max_wait
+        wanted = max(command.due, min(now + pace.debounce.settle, latest))
+        assert settling.since == since, "it would wait again from here on"
+        assert after.due == (before.due if before.attempt else wanted)
 
     def _deadlines(self, after: Record) -> None:
         told = {entry.holder(): entry.deadline for entry in after.previous if entry.deadline is not None}

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support import sized
-from tests.unit.core.turnstile import DONE, World, names, permits, start, steps
+from tests.unit.core import turnstile
+from tests.unit.core.turnstile import steps
 from tests.unit.core.turnstile_sweep import sweep
+from tests.unit.core.turnstile_world import DONE, World, names, permits, start
 
 MOST = sized(12_000, 200_000)
 """Worlds looked at, those with the shortest histories first. All (193,297 with a double, 144,551 with a retry) take a minute."""
@@ -19,10 +21,12 @@ SEEDS = sized(20, 200)
 
 def broken(world: World) -> str:
     """What is wrong with a world at any moment; empty if nothing is."""
-    if len(world.bodies) > world.n:
-        return f"{len(world.bodies)} bodies under a limit of {world.n}"
-    if len(permits(world.entry)) > world.n:
-        return f"{len(permits(world.entry))} places under a limit of {world.n}"
+    if world.over:
+        return world.over
+    if len(world.bodies) > world.most:
+        return f"{len(world.bodies)} bodies under a limit of {world.most}"
+    if len(permits(world.entry)) > world.most:
+        return f"{len(permits(world.entry))} places under a limit of {world.most}"
     inside = [permit.run_id for permit in names(world.entry)]
     if len(set(inside)) < len(inside):
         return f"a run is named twice: {inside}"
@@ -112,6 +116,9 @@ def walk(first: World, seed: int, *, swept: int) -> str:
         (1, 2, {"cancels": 1}, 0),
         (1, 2, {"retries": 1}, 0),
         (1, 2, {"crashes": 1}, 6),
+        (1, 2, {"lost": 1}, 0),
+        pytest.param(1, 2, {"redeploys": (("s1", 2),), "lost": 1}, 0, marks=pytest.mark.long),
+        pytest.param(2, 3, {"redeploys": (("s1", 1),), "workers": 1}, 0, marks=pytest.mark.long),
         (1, 2, {"lines": True, "doubles": 1}, 0),
         (1, 2, {"lines": True, "retries": 1, "looks": 1}, 0),
         (2, 3, {"lines": True, "workers": 1, "looks": 1}, 0),
@@ -137,6 +144,13 @@ def test_every_order_of_steps_keeps_the_limit_and_leaves_nobody_waiting(
         (2, 6, {"lines": True, "doubles": 2, "cancels": 1, "retries": 2, "looks": 3}, 2),
         (2, 5, {"lines": True, "doubles": 1, "crashes": 1, "retries": 1, "cancels": 1, "looks": 2}, 8),
         (3, 8, {"lines": True, "doubles": 3, "retries": 2, "looks": 4}, 2),
+        (2, 5, {"redeploys": (("s2", 1), ("s1", 3)), "retries": 1, "cancels": 1, "doubles": 1, "lost": 2}, 2),
+        (
+            2,
+            5,
+            {"lines": True, "redeploys": (("s2", 1), ("s1", 3)), "retries": 1, "crashes": 1, "lost": 2, "looks": 2},
+            8,
+        ),
     ],
 )
 def test_orders_drawn_at_random_with_more_runs_and_faults_do_so_too(
@@ -171,3 +185,15 @@ def test_45_a_place_that_is_taken_from_a_session_is_left_to_its_next_in_line(mon
     monkeypatch.setattr("tenure.core.permits._Following.pop", lambda *_: None)
     found = next((wrong for seed in range(50) if (wrong := walk(first, seed, swept=0))), "")
     assert "no place" in found or "bodies" in found
+
+
+def test_who_does_not_know_what_its_write_has_done_wakes_whom_it_may_have_let_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The write is stored and its answer lost; made again it is refused, and what is read then names others already."""
+    first = start(1, 4, lost=2)
+    assert not any(walk(first, seed, swept=0) for seed in range(SEEDS))
+    plain = turnstile._again
+    monkeypatch.setattr(turnstile, "_again", lambda hand, decided: plain(hand, decided)._replace(maybe=()))
+    found = next((wrong for seed in range(50) if (wrong := walk(first, seed, swept=0))), "")
+    assert "never finished" in found

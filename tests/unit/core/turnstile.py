@@ -8,146 +8,23 @@ all orders can be explored. ``without`` leaves out a rule by its number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from tenure.core.permits import Answer, Asked, Decided, Entry, Give, Look, Permit, Take, decide, room_to_hand_over
-
-SUPERVISOR = "supervisor"
-NOBODY = -1
-READ = {"search", "cas", "publish"}
-ASKING = READ | {"hand"}
-"""Between its read and its answer: a process has one of these at a time for a limit."""
-NEXT = {"line", "claim", "ready"}
-"""Those who are named and have no place yet."""
-WAITING, RUNNING, DONE = "waiting", "running", "done"
-
-
-class Run(NamedTuple):
-    """The record of a run, as far as it matters here."""
-
-    phase: str = WAITING
-    attempt: int = 0
-    session: str = ""
-
-
-class Wake(NamedTuple):
-    """A stored wake-up: which run, its attempt when it was made, whether a place was reserved for it."""
-
-    run: int
-    attempt: int
-    woken: bool = False
-
-
-class Hand(NamedTuple):
-    """A delivery in a worker's hands."""
-
-    session: str
-    wake: Wake
-    at: str
-    asked: Asked | None = None
-    then: str = ""
-    entry: Entry | None = None
-    stale: bool = False
-    """The entry was written since it was read: a CAS will be refused."""
-    oldest: tuple[int, ...] | None = None
-    published: bool = False
-    stored: int = -1
-    handed: tuple[int, ...] = ()
-    numbers: tuple[int, ...] = ()
-    attempts: tuple[int, ...] = ()
-    answer: Answer | None = None
-    unpark: bool = False
-    inside: bool = False
-    """It has one of the places of its process."""
-    may_wait: bool = True
-    """Its process gives places back soon."""
-    void: tuple[Give, ...] = ()
-
-
-class Crew(NamedTuple):
-    """What a process knows of its own: how many places it has, who has passed its place on and is still named."""
-
-    places: int = 0
-    void: tuple[Give, ...] = ()
-
-
-class World(NamedTuple):
-    """Everything there is."""
-
-    n: int
-    runs: tuple[Run, ...]
-    wakes: tuple[Wake, ...]
-    entry: Entry | None = None
-    parked: tuple[tuple[int, int, int], ...] = ()
-    """Number, run and its attempt then of each parked message."""
-    hands: tuple[Hand, ...] = ()
-    sequence: int = 0
-    sessions: tuple[str, ...] = ("s1", "s2")
-    doubles: int = 0
-    crashes: int = 0
-    cancels: int = 0
-    retries: int = 0
-    looks: int = 0
-    """How often a supervisor may find the place of an attempt that is over, under a session that lives."""
-    lines: bool = False
-    """Whether runs may stand in line for the places of their session."""
-    crews: tuple[tuple[str, Crew], ...] = ()
-    without: int = 0
-
-    # -- small changes -----------------------------------------------------------------------------------------------
-
-    def put(self, old: Hand | None, new: Hand | None) -> World:
-        hands = list(self.hands)
-        if old is not None:
-            hands.remove(old)
-        if new is not None:
-            hands.append(new)
-        return self._replace(hands=tuple(sorted(hands, key=lambda one: (one.session, one.wake.run))))
-
-    def wake(self, *wakes: Wake) -> World:
-        return self._replace(wakes=tuple(sorted((*self.wakes, *wakes))))
-
-    def record(self, run: int, **changes: Any) -> World:
-        runs = list(self.runs)
-        runs[run] = runs[run]._replace(**changes)
-        return self._replace(runs=tuple(runs))
-
-    def unpark(self, run: int) -> World:
-        return self._replace(parked=tuple(one for one in self.parked if one[1] != run))
-
-    def crew(self, session: str) -> Crew:
-        return dict(self.crews).get(session, Crew())
-
-    def with_crew(self, session: str, crew: Crew) -> World:
-        others = {**dict(self.crews), session: crew}
-        return self._replace(crews=tuple(sorted((name, one) for name, one in others.items() if one != Crew())))
-
-    def free(self, session: str) -> int:
-        """Places of a process that none of its runs uses."""
-        return self.crew(session).places - sum(hand.session == session and hand.inside for hand in self.hands)
-
-    def others(self, hand: Hand) -> int:
-        """The other runs of its process that are named."""
-        own = [one for one in self.hands if one is not hand and one.session == hand.session]
-        return sum(one.inside or one.at in NEXT for one in own)
-
-    @property
-    def bodies(self) -> list[Hand]:
-        return [hand for hand in self.hands if hand.at == "body"]
-
-
-def permits(entry: Entry | None) -> tuple[Permit, ...]:
-    return () if entry is None else entry.permits
-
-
-def names(entry: Entry | None) -> tuple[Permit, ...]:
-    return () if entry is None else entry.names
-
-
-def start(n: int, runs: int, workers: int = 2, **faults: Any) -> World:
-    sessions = tuple(f"s{number}" for number in range(1, workers + 1))
-    return World(n, (Run(),) * runs, tuple(Wake(run, 0) for run in range(runs)), sessions=sessions, **faults)
-
+from tests.unit.core.turnstile_world import (
+    ASKING,
+    DONE,
+    NOBODY,
+    READ,
+    RUNNING,
+    SUPERVISOR,
+    WAITING,
+    Crew,
+    Hand,
+    Wake,
+    World,
+    names,
+    permits,
+)
 
 # -- what may happen next --------------------------------------------------------------------------------------------
 
@@ -164,6 +41,27 @@ def steps(world: World) -> Iterator[tuple[str, World]]:
             yield f"another copy of {wake.run}", world._replace(doubles=world.doubles - 1).wake(wake)
     for hand in world.hands:
         yield from _moves(world, hand)
+    yield from _deaths(world)
+    for permit in names(world.entry):
+        run = int(permit.run_id)
+        gone = permit.session and permit.session not in world.sessions
+        over = permit.session and world.looks and _is_over(world, permit)
+        if (gone or over) and not any((hand.session, hand.wake.run) == (SUPERVISOR, run) for hand in world.hands):
+            give = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
+            after = world if gone else world._replace(looks=world.looks - 1)
+            yield f"a supervisor finds {run}", after.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
+    if world.redeploys:
+        yield _redeployed(world)
+    for session, crew in world.crews:
+        if crew.void and not any(hand.session == session and hand.at in ASKING | {"read"} for hand in world.hands):
+            yield f"{session} looks", world.put(None, _ask(Hand(session, Wake(NOBODY, 0), ""), Look(), "ack"))
+    if world.cancels:
+        for run, record in enumerate(world.runs):
+            if record.phase == WAITING:
+                yield f"{run} is cancelled", world._replace(cancels=world.cancels - 1).record(run, phase=DONE)
+
+
+def _deaths(world: World) -> Iterator[tuple[str, World]]:
     for session in world.sessions if world.crashes else ():
         dead = [hand for hand in world.hands if hand.session == session]
         if dead:
@@ -174,21 +72,16 @@ def steps(world: World) -> Iterator[tuple[str, World]]:
                 crews=tuple(one for one in world.crews if one[0] != session),
             )
             yield f"{session} dies", after.wake(*(hand.wake for hand in dead))
-    for permit in names(world.entry):
-        run = int(permit.run_id)
-        gone = permit.session and permit.session not in world.sessions
-        over = permit.session and world.looks and _is_over(world, permit)
-        if (gone or over) and not any((hand.session, hand.wake.run) == (SUPERVISOR, run) for hand in world.hands):
-            give = Give(run_id=permit.run_id, attempt=permit.attempt, session=permit.session)
-            after = world if gone else world._replace(looks=world.looks - 1)
-            yield f"a supervisor finds {run}", after.put(None, _ask(Hand(SUPERVISOR, Wake(run, 0), ""), give, "ack"))
-    for session, crew in world.crews:
-        if crew.void and not any(hand.session == session and hand.at in ASKING | {"read"} for hand in world.hands):
-            yield f"{session} looks", world.put(None, _ask(Hand(session, Wake(NOBODY, 0), ""), Look(), "ack"))
-    if world.cancels:
-        for run, record in enumerate(world.runs):
-            if record.phase == WAITING:
-                yield f"{run} is cancelled", world._replace(cancels=world.cancels - 1).record(run, phase=DONE)
+
+
+def _redeployed(world: World) -> tuple[str, World]:
+    """Newer code is there, and looks whether it may hand over more."""
+    (session, n), *later = world.redeploys
+    deployed = len(world.said) + 1.0
+    said = (*(one for one in world.said if one[0] != session), (session, n, deployed))
+    after = world._replace(redeploys=tuple(later), said=said)
+    look = _ask(Hand(session, Wake(NOBODY, 0), ""), Look(n=n, deployed=deployed), "ack")
+    return f"{session} says {n}", after.put(None, look) if session in world.sessions else after
 
 
 def _is_over(world: World, permit: Permit) -> bool:
@@ -230,7 +123,7 @@ def _moves(world: World, hand: Hand) -> Iterator[tuple[str, World]]:
             void = world.crew(hand.session).void
             yield name, world.put(hand, hand._replace(at="cas", oldest=_oldest(world, hand.entry), void=void))
         case "cas":
-            yield name, _cas(world, hand)
+            yield from _swaps(world, hand, name)
         case "publish":
             there = any(run == hand.wake.run for _, run, _ in world.parked)
             mine = (world.sequence, hand.wake.run, hand.wake.attempt)
@@ -280,13 +173,23 @@ def _release(world: World, hand: Hand, name: str) -> Iterator[tuple[str, World]]
 
 def _ask(hand: Hand, asked: Asked, then: str) -> Hand:
     return hand._replace(
-        at="read", asked=asked, then=then, oldest=None, published=False, stored=-1, handed=(), answer=None, void=()
+        at="read",
+        asked=asked,
+        then=then,
+        oldest=None,
+        published=False,
+        stored=-1,
+        handed=(),
+        answer=None,
+        void=(),
+        maybe=(),
     )
 
 
 def _take(world: World, hand: Hand) -> Hand:
     run, attempt = hand.wake.run, hand.wake.attempt + 1
-    take = Take(key=f"k{run}", run_id=str(run), attempt=attempt, session=hand.session, n=world.n)
+    n, deployed = world.says(hand.session)
+    take = Take(key=f"k{run}", run_id=str(run), attempt=attempt, session=hand.session, n=n, deployed=deployed)
     return _ask(hand, take, "claim")
 
 
@@ -319,18 +222,44 @@ def _cas(world: World, hand: Hand) -> World:
         return world.put(hand, hand._replace(at="publish"))
     if decided.write:
         if hand.stale:
-            return world.put(hand, hand._replace(at="read", oldest=None, entry=None, stale=False))
-        others = tuple(one if one is hand or one.at not in READ else one._replace(stale=True) for one in world.hands)
-        world = world._replace(entry=decided.entry, hands=others)
+            return world.put(hand, _again(hand, decided))
+        world = _stored(world, hand, decided)
     if hand.session != SUPERVISOR and world.lines:
         places = sum(permit.session == hand.session for permit in permits(decided.entry))
         left = world.crew(hand.session).void[len(hand.void) :]
         world = world.with_crew(hand.session, Crew(places, left))
-    handed = tuple(int(run_id) for run_id in decided.reserved)
+    reserved = {int(permit.run_id) for permit in permits(decided.entry) if not permit.session}
+    handed = tuple(dict.fromkeys(run for run in (*hand.maybe, *map(int, decided.reserved)) if run in reserved))
     found = [next((one for one in world.parked if one[1] == run), (-1, run, 0)) for run in handed]
     numbers, attempts = tuple(one[0] for one in found), tuple(one[2] for one in found)
-    handing = hand._replace(handed=handed, numbers=numbers, attempts=attempts, answer=answer, void=())
+    handing = hand._replace(handed=handed, numbers=numbers, attempts=attempts, answer=answer, void=(), maybe=())
     return world.put(hand, _done_handing(handing))
+
+
+def _stored(world: World, hand: Hand, decided: Decided) -> World:
+    before, after = len(permits(world.entry)), len(permits(decided.entry))
+    if decided.entry is not None and after > before and after > decided.entry.n:
+        world = world._replace(over=f"{after} places, and {decided.entry.n} are allowed")
+    others = tuple(one if one is hand or one.at not in READ else one._replace(stale=True) for one in world.hands)
+    return world._replace(entry=decided.entry, hands=others)
+
+
+def _again(hand: Hand, decided: Decided) -> Hand:
+    """It was refused: read anew. Should an earlier copy have been taken, it is to wake whom that has let in."""
+    maybe = tuple(dict.fromkeys((*hand.maybe, *map(int, decided.reserved))))
+    return hand._replace(at="read", oldest=None, entry=None, stale=False, maybe=maybe)
+
+
+def _swaps(world: World, hand: Hand, name: str) -> Iterator[tuple[str, World]]:
+    """A CAS. If its answer is lost, it is made again and refused; or whoever waits for it gives up first."""
+    yield name, _cas(world, hand)
+    decided = _decide(world, hand)
+    if not world.lost or hand.stale or not decided.write or decided.answers[-1] is Answer.PARK:
+        return
+    after = _stored(world._replace(lost=world.lost - 1), hand, decided)
+    yield f"{name}, unheard", after.put(hand, _again(hand, decided))
+    if isinstance(hand.asked, Take) and not world.lines:
+        yield f"{name}, given up", after.put(hand, None).wake(hand.wake)
 
 
 def _done_handing(hand: Hand) -> Hand:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core.permits import Entry, Give, Permit, decide
-from tests.unit.core.turnstile import RUNNING, WAITING, Wake, World, names
+from tests.unit.core.turnstile_world import RUNNING, WAITING, Wake, World, names
 
 
 def sweep(world: World) -> World:

@@ -48,6 +48,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- else }}
   value: {{ .Values.nats.url | quote }}
 {{- end }}
+{{- with .Values.deployed }}
+- name: TENURE_DEPLOYED
+  value: {{ . | quote }}
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
