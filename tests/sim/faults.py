@@ -36,6 +36,22 @@ class Mixture(Struct, frozen=True, kw_only=True):
     counts_suspension: bool = True
     schedule_races: bool = False
 
+    @property
+    def costs_counts(self) -> bool:
+        """Whether a count may get lost: with a process that dies, or an answer that is still missing when its record has moved on."""
+        return any(
+            (
+                self.lost,
+                self.doubled,
+                self.late,
+                self.answer_lost,
+                self.server_kill,
+                self.server_pause,
+                self.kill,
+                self.freeze,
+            )
+        )
+
 
 def mixture_of(chance: random.Random) -> Mixture:
     """What goes wrong with this seed."""

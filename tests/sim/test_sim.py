@@ -28,9 +28,13 @@ def test_ten_seeds_find_nothing(start: int):
     assert code == 0, told
 
 
-def test_superseded_cancelled_and_every_outcome_are_counted_exactly_where_nothing_goes_wrong():
-    """Replaces, cancels and purges of many producers over several workers and supervisors: the sums of all are what is stored."""
-    code, told = simulate("--calm", "--seeds", "10", "--seconds", "5")
+@pytest.mark.parametrize("wrong", [["--calm"], ["--only", "term"], ["--only", "cut"]], ids=" ".join)
+def test_superseded_cancelled_and_every_outcome_are_counted_exactly(wrong: list[str]):
+    """Replaces, cancels and purges of many producers over several workers and supervisors: the sums of all are what is stored.
+
+    So they are where processes are told to stop and others follow, and where connections break.
+    """
+    code, told = simulate(*wrong, "--seeds", "10", "--seconds", "5")
     assert code == 0, told
 
 

@@ -291,7 +291,7 @@ class World:
             rest_seconds=rested,
             clocks=Clocks(observers=0.0, processes=_CLOCKS),
             asks_whole=True,
-            counted_exactly=self.mixture == Mixture(),
+            counted_exactly=not self.mixture.costs_counts,
             frozen=self.frozen,
         )
         evidence.take_entries(self._entries)
