@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Phase, Policy
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
 from tenure.stores import Stores
@@ -298,6 +300,23 @@ async def test_a_write_that_may_still_come_is_repeated_unchanged_until_the_revis
         await proxy.release(held)
         assert len({publish.payload for publish in held.hits}) == 1
         assert await stores.runs.read("k") == Found(made.record, made.revision)
+
+
+async def test_in_a_cluster_an_event_that_nobody_was_told_of_is_found_soon(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """There a read may overtake the subscription before it: what is written in between is repeated to nobody."""
+    monkeypatch.setattr(Connection, "is_clustered", True)
+    async with connect(nats_server, namespace, replace(FAST, reread_seconds=60.0)) as stores:
+        await submitted(stores, "k")
+        async with stores.runs.follow("k") as changes:
+            first = await changes.next()
+            for subscription in list(stores.conn.raw._subs.values()):
+                if subscription.subject == stores.names.event("k"):
+                    await subscription.unsubscribe()
+            await stores.runs.commit("k", c.Cancel())
+            async with asyncio.timeout(10):
+                assert (await changes.next()).revision > first.revision
 
 
 @pytest.mark.parametrize("certain", [True, False])

@@ -215,10 +215,11 @@ async def test_a_body_that_overstays_is_told_of_once_it_has_ended(
     def deaf() -> None:
         gate.wait(20)
 
-    async with workers.run(app):
+    async with workers.run(app) as running:
         run = await traced.submit(deaf.call(), key="k")
         with pytest.raises(RunFailed):
             await run.result(timeout=10)
+        await wait_until(lambda: running.worker.metrics.stuck() == {"deaf": 1}, description="the worker knows it too")
         assert spans.all("run deaf") == []
         gate.set()
         (ran,) = await spans.some("run deaf")

@@ -189,6 +189,11 @@ class Connection:
         return self._connected.is_set() and bool(self._nc.is_connected)
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server that is connected, or was last, has peers."""
+        return bool(self._nc._server_info.get("cluster"))  # noqa: SLF001  (nats-py has no other name for it)
+
+    @property
     def server_version(self) -> str:
         """Of the server that is connected, or was last."""
         return str(self._nc.connected_server_version).strip("<>").rpartition("v")[2]

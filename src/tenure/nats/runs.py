@@ -35,6 +35,9 @@ from tenure.nats.swaps import EXPECT, swap
 NO_MESSAGE = 10037
 NO_STREAM = 10059
 MARKER_TTL_SECONDS = 3_600
+_SOON_SECONDS = (0.5, 2.0)
+"""When a cluster is asked once more. Between its members a read of the API takes another connection than the subscription that
+it follows, and may overtake it: what is repeated between the two is told to nobody."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -268,9 +271,9 @@ class Runs:
     async def follow(self, key: str) -> AsyncIterator[Changes]:
         """Every state of a key from now on.
 
-        Subscribe, then read; re-read after a reconnect and every ``reread_seconds``.
+        Subscribe, then read; re-read after a reconnect and every ``reread_seconds``, in a cluster soon for the first time.
         """
-        changes = Changes(self, key, self._conn.config.reread_seconds)
+        changes = Changes(self, key, self._conn.config.reread_seconds, _SOON_SECONDS if self._conn.is_clustered else ())
         subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
         offs = [on(changes.look) for on in (self._conn.on_reconnect, self._conn.on_disconnect)]
         try:
@@ -308,10 +311,11 @@ class Changes:
     States overwritten meanwhile may be skipped.
     """
 
-    def __init__(self, runs: Runs, key: str, reread_seconds: float) -> None:
+    def __init__(self, runs: Runs, key: str, reread_seconds: float, soon: tuple[float, ...]) -> None:
         self._runs = runs
         self._key = key
         self._reread_seconds = reread_seconds
+        self._soon = [min(seconds, reread_seconds) for seconds in soon]
         self._queue: asyncio.Queue[Found | TenureError | None] = asyncio.Queue()
         self._queue.put_nowait(None)  # subscribed; now read
         self._newest = -1
@@ -335,10 +339,10 @@ class Changes:
         while True:
             item: Found | TenureError | None = None
             try:
-                async with asyncio.timeout(self._reread_seconds):
+                async with asyncio.timeout(self._soon[0] if self._soon else self._reread_seconds):
                     item = await self._queue.get()
             except TimeoutError:
-                item = None
+                del self._soon[:1]
             if item is None:
                 item = await self._runs.read(self._key, Patience(self._runs.clock, alive=self._runs.is_open))
             if isinstance(item, TenureError):
