@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Each pytest-xdist worker starts one nats-server of its own; tests wait more than they compute, so there are more than cores.
-PYTEST_ARGS ?= -n 3
+PYTEST_ARGS ?= -n 4
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 # `make chaos SECONDS=600 SEED=7 SERVERS=3`: without a seed one is drawn and printed.
