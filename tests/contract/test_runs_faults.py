@@ -16,7 +16,7 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Phase, Policy
-from tenure.nats.connection import Connection
+from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
 from tenure.stores import Stores
@@ -373,6 +373,33 @@ async def test_closing_ends_a_reconnect_that_loses_its_cancellation(
             await proxy.bring_up()
         assert lost
         await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
+
+
+async def test_who_asks_while_a_connection_is_closed_is_told_that_it_is(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A reconnect that is ended may have come so far that somebody asks; no answer will come, and no timer is left."""
+    async with proxied(nats_server) as proxy:
+        asking: list[asyncio.Task[Any]] = []
+        async with connect(proxy.url, namespace) as stores:
+            await stores.runs.read("k")  # its timer runs
+            tries = asyncio.Event()
+
+            async def connects(_server: object) -> None:
+                tries.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    stores.conn._connected.set()
+                    asking.append(asyncio.create_task(stores.conn.request("anywhere", b"")))
+                    await asyncio.sleep(0)  # body: it is asked
+
+            monkeypatch.setattr(stores.conn.raw, "_connect_to_server", connects)
+            await proxy.take_down()
+            await tries.wait()
+        async with asyncio.timeout(5):
+            with pytest.raises((Lost, NotSent)):
+                await asking[0]
 
 
 async def test_a_connection_that_breaks_while_it_is_closed_leaves_no_task(nats_server: str, namespace: str):

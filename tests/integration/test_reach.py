@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenure import App, Client, Context
+from tenure.core.records import encode, state_of
+from tenure.nats.scan import STATE
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -57,3 +60,18 @@ async def test_live_runs_are_counted_by_phase_and_a_dry_run_changes_nothing(
         if "queue" in given:
             assert listed.waiting == 3
         await busy.cancel()
+
+
+async def test_a_record_of_a_newer_tenure_stands_in_the_way_of_no_block(app: App, client: Client) -> None:
+    """In a rolling upgrade: of that run nobody here can say what it is given, so it is not counted."""
+
+    @app.actor
+    async def read(page: int) -> None: ...
+
+    for key in ("old", "new"):
+        await client.submit(read.call(1), key=key)
+    found = await client.stores.runs.read("new")
+    assert found.record is not None
+    newer = msgspec.json.encode(msgspec.json.decode(encode(found.record)) | {"schema": 99})
+    await client.stores.conn.put(app.names.record("new"), newer, {STATE: state_of(found.record)})
+    assert (await client.block(actor="read", args={"page": 1})).phases == {"queued": 1}

@@ -160,8 +160,12 @@ class Connection:
         self._waiting.close()
         if self._nc.is_closed:
             return
-        await self._nc.close()
         self._connected.clear()
+        try:
+            await self._nc.close()
+        finally:  # a reconnect that was under way may have let somebody ask meanwhile
+            self._connected.clear()
+            self._waiting.close()
         await _call_all(self._on_disconnect)
 
     async def _abandon(self) -> None:

@@ -76,7 +76,7 @@ class Strays:
     async def at(self, subjects: Iterable[str], most: int, patience: Patience) -> list[Stray]:
         """Messages stored at just these subjects, as far as so many looks tell (one may hold a wildcard). Raises Unavailable."""
         found: list[Stray] = []
-        for subject in subjects:
+        for subject in sorted(subjects, key=lambda subject: ("*" in subject or ">" in subject, subject)):
             seq = 1
             while most > 0 and (stored := await self._next(subject, seq, patience)) is not None:
                 most, seq = most - 1, stored.seq + 1

@@ -77,6 +77,7 @@ class Waiting:
         self.fail_all("the connection was closed")
         if self._reaper is not None:
             self._reaper.cancel()
+            self._reaper = None
 
     def _reap_at(self, when: float) -> None:
         self._reaper = self._loop.call_at(when, self._reap, when)

@@ -78,9 +78,14 @@ class WaryClient(NatsClient):
 
     async def close(self) -> None:
         """As nats-py's, but nothing of it runs on, whenever it is called, and however the connection breaks meanwhile."""
-        reconnecting = self._reconnection_task
-        if reconnecting is not None and reconnecting is not asyncio.current_task():
-            await end(reconnecting)
+        ours = asyncio.current_task()
+        try:  # one that is ended may have connected, and that break, and another begin
+            while (task := self._reconnection_task) is not None and task is not ours and not task.done():
+                await end(task)
+        finally:
+            await self._close_now()
+
+    async def _close_now(self) -> None:
         if not self.is_connected:  # it would be written to the dead socket
             self._pending, self._pending_data_size = [], 0
         try:

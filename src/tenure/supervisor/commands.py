@@ -246,7 +246,7 @@ class Commands:
             return "put_off"
         await stores.inbox.ack(message)
         if reply := reply_of(headers):
-            await stores.inbox.reject(reply, refusal.reason, refusal.text)
+            await stores.inbox.reject(reply, refusal.reason, letter.text)
         await tell_rejected(stores.history, headers, refusal.reason, refusal.text)
         self._metrics.rejections[refusal.reason] += 1
         _log.warning("command.rejected", subject=message.subject, reason=refusal.reason)

@@ -128,7 +128,7 @@ class Sweep:
         if not subjects:
             return
         patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
-        for stray in await self._strays.at(sorted(subjects), _MOST_STRAYS, patience):
+        for stray in await self._strays.at(subjects, _MOST_STRAYS, patience):
             if await self._strays.remove(stray, patience):
                 self._metrics.repairs["foreign"] += 1
                 _log.warning("message.removed", subject=stray.subject, sequence=stray.seq)
