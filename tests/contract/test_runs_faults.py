@@ -16,7 +16,7 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Phase, Policy
-from tenure.nats.connection import Connection, Lost, NotSent
+from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
 from tenure.stores import Stores
@@ -332,87 +332,6 @@ async def test_giving_up_says_whether_it_may_have_happened(certain: bool, nats_s
             await stores.runs.commit("k", submit(), at=NOTHING, patience=Patience(stores.clock, 0.3))
         if isinstance(caught.value, OutcomeUnknown):
             assert caught.value.key == "k"
-
-
-async def test_closing_while_the_server_is_away_and_something_is_unsent_is_quiet(nats_server: str, namespace: str):
-    """The client library then writes to the dead socket, raises, and leaves its tasks behind."""
-    async with proxied(nats_server) as proxy:
-        before = asyncio.all_tasks()
-        async with connect(proxy.url, namespace) as stores, stores.runs.follow("k"):
-            await proxy.take_down()
-            await wait_until(lambda: not stores.conn.is_connected, description="noticed")
-            await stores.conn.raw.publish("anywhere", b"unsent")
-        await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left", timeout=2)
-        with pytest.raises(Unavailable):
-            await stores.runs.read("k", Patience(stores.clock, 0.1))
-
-
-async def test_closing_ends_a_reconnect_that_loses_its_cancellation(
-    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
-):
-    """As Python 3.11's `wait_for` does when a refusal comes at that moment; nats-py then tried on, and came back once it could."""
-    async with proxied(nats_server) as proxy:
-        before = asyncio.all_tasks()
-        async with connect(proxy.url, namespace) as stores, stores.runs.follow("k"):
-            lost: list[str] = []
-            tries = asyncio.Event()
-
-            async def refused(_server: object) -> None:
-                tries.set()
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    if lost:
-                        raise
-                    lost.append("once")
-                    raise ConnectionRefusedError from None
-
-            monkeypatch.setattr(stores.conn.raw, "_connect_to_server", refused)
-            await proxy.take_down()
-            await tries.wait()
-            await proxy.bring_up()
-        assert lost
-        await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
-
-
-async def test_who_asks_while_a_connection_is_closed_is_told_that_it_is(
-    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
-):
-    """A reconnect that is ended may have come so far that somebody asks; no answer will come, and no timer is left."""
-    async with proxied(nats_server) as proxy:
-        asking: list[asyncio.Task[Any]] = []
-        async with connect(proxy.url, namespace) as stores:
-            await stores.runs.read("k")  # its timer runs
-            tries = asyncio.Event()
-
-            async def connects(_server: object) -> None:
-                tries.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    stores.conn._connected.set()
-                    asking.append(asyncio.create_task(stores.conn.request("anywhere", b"")))
-                    await asyncio.sleep(0)  # body: it is asked
-
-            monkeypatch.setattr(stores.conn.raw, "_connect_to_server", connects)
-            await proxy.take_down()
-            await tries.wait()
-        async with asyncio.timeout(5):
-            with pytest.raises((Lost, NotSent)):
-                await asking[0]
-
-
-async def test_a_connection_that_breaks_while_it_is_closed_leaves_no_task(nats_server: str, namespace: str):
-    before = asyncio.all_tasks()
-    async with connect(nats_server, namespace) as stores, stores.runs.follow("k"):
-        await stores.conn.raw.publish("anywhere", b"unsent")
-        transport: Any = stores.conn.raw._transport
-        if nats_server.startswith("memory://"):
-            transport._hang_up()
-        else:
-            transport._io_writer.transport.abort()
-        await stores.conn.close()
-    await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
 
 
 async def test_reading_from_a_bucket_that_is_gone_says_so(stores: Stores):
