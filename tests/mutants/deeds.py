@@ -60,7 +60,7 @@ DEEDS = (
         "src/tenure/lease.py",
         '                    await conn.publish(reply, b"+WPI")\n',
         "                    main = self._on_lost.__self__._loop\n"
-        "                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), main))\n"
+        "                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), main))  # body: a turn\n"
         '                    await conn.publish(reply, b"+WPI")\n',
         (
             REAL + "test_recovery_scenarios.py::"

@@ -36,8 +36,8 @@ NO_MESSAGE = 10037
 NO_STREAM = 10059
 MARKER_TTL_SECONDS = 3_600
 _SOON_SECONDS = (0.5, 2.0)
-"""When a cluster is asked once more. Between its members a read of the API takes another connection than the subscription that
-it follows, and may overtake it: what is repeated between the two is told to nobody."""
+"""When a cluster is asked once more. There results came exactly ``reread_seconds`` late now and then: an event was told to nobody.
+Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
 
 
 class Found(msgspec.Struct, frozen=True):
