@@ -19,8 +19,8 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
-    parser.add_argument("--least-kills", type=int, default=0, help="a run with fewer has shown too little, and fails")
-    parser.add_argument("--least-keys", type=int, default=0, help="likewise")
+    parser.add_argument("--least-kills", type=int, default=0, help="the nemesis goes on until there are so many")
+    parser.add_argument("--least-keys", type=int, default=0, help="a run with fewer has shown too little, and fails")
     parser.add_argument(
         "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
     )
@@ -47,6 +47,7 @@ def main() -> int:
         own_network=asked.servers > 1 and not why_not,
         keys=asked.keys,
         rate=asked.rate,
+        least_kills=asked.least_kills,
         quiet_seconds=asked.quiet,
     )
     good = False
@@ -56,7 +57,7 @@ def main() -> int:
         violations = check(evidence)
         title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
         show(table_of(title, evidence, chaos.faults, violations), violations)
-        few = too_few(evidence, chaos.faults, kills=asked.least_kills, keys=asked.least_keys)
+        few = too_few(evidence, keys=asked.least_keys)
         if few:
             print(few, flush=True)
         good = not violations and evidence.quiet and not few

@@ -23,6 +23,7 @@ from tests.chaos.bodies import app
 from tests.history.evidence import CHIME, EntrySeen, Revision, SessionSeen, entry_of, revision_of
 
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
+_TRIES = 3
 _PAGE = 500
 _LOOK_SECONDS = 0.3
 
@@ -203,10 +204,14 @@ def _is_mark(msg: Msg) -> bool:
 
 
 async def _api(stores: Stores, call: str, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        answer = await stores.conn.api(call, body, timeout=10.0)
-    except (NotSent, Lost) as error:
-        raise Unavailable(f"{call}: {error}") from error
+    """Asked again if nothing comes back: right after an election a cluster forgets some. Twice does no harm."""
+    for tries in reversed(range(_TRIES)):
+        try:
+            answer = await stores.conn.api(call, body, timeout=10.0)
+            break
+        except (NotSent, Lost) as error:
+            if not tries:
+                raise Unavailable(f"{call}: {error}") from error
     if isinstance(answer, ApiError):
         raise Unavailable(f"{call}: {answer.description}")
     return answer

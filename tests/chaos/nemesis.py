@@ -39,6 +39,11 @@ class Nemesis:
         self._next_at = steady() + 1.0
         self.faults: list[Fault] = []
 
+    @property
+    def kills(self) -> int:
+        """Processes and servers killed so far."""
+        return sum(fault.kind.endswith("kill") for fault in self.faults)
+
     def step(self) -> None:
         """Cure what is due; do the next harm if it is time."""
         now = steady()

@@ -54,7 +54,10 @@ _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_o
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a run is asked for. ``quiet_seconds``: in which less must be left to do, until all is at rest."""
+    """What a run is asked for: the nemesis works for ``seconds``, and goes on until it has killed ``least_kills``.
+
+    ``quiet_seconds``: in which less must be left to do, until all is at rest.
+    """
 
     seconds: float
     seed: int
@@ -66,6 +69,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     producers: int = 2
     strangers: int = 2
     rate: float = 60.0
+    least_kills: int = 0
     keys: int = 20_000
     quiet_seconds: float = 60.0
 
@@ -110,7 +114,7 @@ class Chaos:
         nemesis = Nemesis(self._settings.seed, self._servers, self._children, app.namespace, self._scrape)
         self.faults = nemesis.faults
         until = steady() + self._settings.seconds
-        while steady() < until:
+        while steady() < until or nemesis.kills < self._settings.least_kills:
             nemesis.step()
             self._still_well()
             time.sleep(_LOOK_SECONDS)  # paused: between two steps

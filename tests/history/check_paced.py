@@ -84,13 +84,16 @@ def _rates_hold(known: Known) -> Iterator[Violation]:
 
 
 def _marks(writes: list[RateSeen], window: float, apart: float) -> list[tuple[float, float]]:
-    """(when it was written, its moment) of every mark that stood for its whole window, by when it was written."""
+    """(when it was written, its moment) of every mark that may have stood for its whole window, by when it was written.
+
+    A write that was heard of later says nothing about when: it may have let go of marks that had passed.
+    """
     made: list[tuple[float, float]] = []
     standing: Counter[float] = Counter()
     for seen in writes:
         now = Counter(dict(seen.marks))
         for moment in (standing - now).elements():
-            if moment + window > seen.stored + apart:  # taken out, or moved: no body has started by it
+            if seen.stored and moment + window > seen.stored + apart:  # taken out, or moved: no body has started by it
                 made.remove(next(mark for mark in reversed(made) if mark[1] == moment))
         made.extend((seen.stored, moment) for moment in (now - standing).elements())
         standing = now

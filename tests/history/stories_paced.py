@@ -44,6 +44,11 @@ def mark_that_was_moved() -> Story:
     return started(2.4, marks=((1.0, (1.1,)), (2.0, (2.5,))))
 
 
+def mark_that_passed_when_nobody_saw_it() -> Story:
+    """The write without it was found in the history, which does not say when it was stored."""
+    return started(1.05, 9.0, marks=((1.0, (1.1,)), (0.0, (9.1,))))
+
+
 def nobody_knows_of_the_entry() -> Story:
     story = started(1.05, marks=())
     story.evidence.missing = 1
@@ -235,6 +240,7 @@ GOOD_PACED = [
     two_in_a_window,
     late_by_a_freeze,
     mark_that_was_moved,
+    mark_that_passed_when_nobody_saw_it,
     nobody_knows_of_the_entry,
     starts_before_it_knows,
     starts_when_it_is_resumed,
