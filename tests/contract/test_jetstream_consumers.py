@@ -190,6 +190,23 @@ async def test_a_scan_shows_headers_and_sizes_in_the_order_of_the_last_writes(js
     assert [place(m) for m in got] == [[1, 2, 1, 1], [1, 3, 2, 0]]
 
 
+async def test_who_makes_a_consumer_that_delivers_is_told_what_is_still_to_come(js: Asked, puller: Puller):
+    name = await js.bucket()
+    for token in ("a", "b"):
+        await js.put(f"{name}.{token}")
+    config = {
+        "name": "p",
+        "ack_policy": "none",
+        "deliver_policy": "last_per_subject",
+        "filter_subject": f"{name}.*",
+        "deliver_subject": puller.inbox,
+        "mem_storage": True,
+    }
+    made = await js.api(f"CONSUMER.CREATE.{name}.p.{name}.*", {"stream_name": name, "config": config})
+    assert (made["num_pending"], made["delivered"]["consumer_seq"]) == (2, 0)
+    assert [m.subject for m in await puller.next(2)] == [f"{name}.a", f"{name}.b"]
+
+
 async def test_a_call_that_is_none(js: Asked, conn: Connection):
     with pytest.raises((Lost, NotSent)):
         await conn.request("$JS.API.DANCE", b"", timeout=0.3)

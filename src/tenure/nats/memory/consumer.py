@@ -163,10 +163,10 @@ class Consumer:
     def offer(self, message: Stored) -> None:
         """A message that fits was stored."""
         self.ready[message.seq] = None
-        self._kick_soon()
+        self.kick_soon()
 
-    def _kick_soon(self) -> None:
-        """At the next turn: as with a real server, whoever stored a message is answered before it is delivered."""
+    def kick_soon(self) -> None:
+        """At the next turn: as with a real server, whoever stored a message or made it is answered before it delivers."""
         if self._kick is None:
             self._kick = self.server.call_soon(self.kick)
 
@@ -255,7 +255,7 @@ class Consumer:
             self._due_in(seq, entry, delay / SECOND)
         elif self._may_come_again(seq, entry):
             self.again[seq] = None
-            self._kick_soon()
+            self.kick_soon()
 
     def _may_come_again(self, seq: int, entry: Pending) -> bool:
         if 0 < self.config["max_deliver"] <= entry.deliveries:

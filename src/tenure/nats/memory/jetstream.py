@@ -113,7 +113,7 @@ class JetStream:
         consumer.stream.consumers[consumer.name] = consumer
         if consumer.pushes_to:
             self._pushing.setdefault(consumer.pushes_to, {})[consumer] = None
-        consumer.kick()
+        consumer.kick_soon()
 
     def delete_consumer(self, consumer: Consumer, *, told: bool = True) -> None:
         """Delete a consumer."""
