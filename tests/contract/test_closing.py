@@ -82,14 +82,46 @@ async def test_who_asks_while_a_connection_is_closed_is_told_that_it_is(
                 await asking[0]
 
 
+async def test_a_connection_that_breaks_before_the_server_agrees_is_made_anew(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """nats-py takes it for one; what reads it would take what the server says to the next."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+        raw: Any = stores.conn.raw
+        agreed, broken = raw._connect_command, list[str]()
+
+        async def nothing() -> bytes:
+            del raw._transport.readline
+            await asyncio.sleep(0.3)  # paused: so long that the next try is made at once
+            hang_up(raw._transport, nats_server)
+            return b""
+
+        def breaks() -> bytes:
+            if not broken:
+                broken.append("once")
+                raw._transport.readline = nothing
+            return bytes(agreed())
+
+        monkeypatch.setattr(raw, "_connect_command", breaks)
+        await proxy.take_down()
+        await wait_until(lambda: not stores.conn.is_connected, description="noticed")
+        await proxy.bring_up()
+        await wait_until(lambda: broken and stores.conn.is_connected, description="connected again", timeout=8)
+        assert (await stores.runs.read("k", Patience(stores.clock, 2.0))).record is None
+
+
 async def test_a_connection_that_breaks_while_it_is_closed_leaves_no_task(nats_server: str, namespace: str):
     before = asyncio.all_tasks()
     async with connect(nats_server, namespace) as stores, stores.runs.follow("k"):
         await stores.conn.raw.publish("anywhere", b"unsent")
-        transport: Any = stores.conn.raw._transport
-        if nats_server.startswith("memory://"):
-            transport._hang_up()
-        else:
-            transport._io_writer.transport.abort()
+        hang_up(stores.conn.raw._transport, nats_server)
         await stores.conn.close()
     await wait_until(lambda: asyncio.all_tasks() <= before, description="no task is left")
+
+
+def hang_up(transport: Any, url: str) -> None:
+    """Break a connection at its client's end."""
+    if url.startswith("memory://"):
+        transport._hang_up()
+    else:
+        transport._io_writer.transport.abort()

@@ -85,6 +85,29 @@ class WaryClient(NatsClient):
         finally:
             await self._close_now()
 
+    async def _process_connect_init(self) -> None:
+        """As nats-py's, but a try that fails leaves nothing behind: neither its socket, nor who would read the next one's.
+
+        nats-py goes on as if it were connected where the connection breaks right before the server agrees.
+        """
+        await self._end_tasks()  # of a try that failed after this
+        agreed = False
+        try:
+            await super()._process_connect_init()
+            agreed = self.is_connected
+        finally:
+            if not agreed:
+                await self._end_tasks()
+                if self._transport is not None:
+                    self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
+        if not agreed:
+            raise nats.errors.Error("the connection broke before the server had agreed to it")
+
+    async def _end_tasks(self) -> None:
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None:
+                await end(task)
+
     async def _close_now(self) -> None:
         if not self.is_connected:  # it would be written to the dead socket
             self._pending, self._pending_data_size = [], 0
@@ -175,15 +198,6 @@ class QuickClient(WaryClient):
         self._answers_sid = b""
         self._answers_skip = 0
         self._answered: Callable[[bytes, bytes], None] = lambda _token, _data: None
-
-    async def _process_connect_init(self) -> None:
-        """As nats-py's, which forgets the socket of a server that takes a connection and does not greet."""
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
-            raise
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         """As nats-py's, which looks at each character of each name: 40 us for a message of the server's."""
