@@ -288,7 +288,8 @@ class Client(Holding, Bulk):
         Raises InvalidCall, Unavailable, TenureError (no history is kept).
         """
         stores = self.stores
-        return steps(*await stores.history.read(check_key(key), stores.runs.patience()))
+        written, told = await stores.history.read(check_key(key), stores.runs.patience())
+        return steps(written, told, self.now())
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -44,8 +44,8 @@ async def owing(stores: Stores) -> dict[str, str]:
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
-        if header.key == CHIME:
-            return  # it goes on
+        if header.key == CHIME or (state is not None and state.is_over(stores.clock.now())):
+            return  # the one goes on, the other is gone
         if state is None or state.phase not in TERMINAL or state.flags:
             found[header.key] = header.state
 
@@ -150,7 +150,6 @@ async def revisions(
             key=key,
             seq=seq,
             before=before,
-            expired="Nats-Marker-Reason" in headers,
         )
     for record in now.values():
         seen.setdefault(record.seq, record)
@@ -200,7 +199,7 @@ async def _messages(
 
 def _is_mark(msg: Msg) -> bool:
     headers = msg.headers or {}
-    return "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+    return "KV-Operation" in headers
 
 
 async def _api(stores: Stores, call: str, body: dict[str, Any]) -> dict[str, Any]:

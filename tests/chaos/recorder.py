@@ -33,7 +33,7 @@ async def main() -> None:
     async def received(msg: Msg) -> None:
         headers = msg.headers or {}
         token = msg.subject[len(prefix) :]
-        gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+        gone = "KV-Operation" in headers
         seq, stored = int(headers["Nats-Sequence"]), _seconds(headers.get("Nats-Time-Stamp", ""))
         entry = entry_of(token, msg.data, seq=seq, stored=stored, gone=gone)
         if entry is not None:
@@ -46,7 +46,6 @@ async def main() -> None:
                 seq=seq,
                 before=int(headers.get("Nats-Last-Sequence", "-1")),
                 stored=stored,
-                expired="Nats-Marker-Reason" in headers,
             )
         )
 

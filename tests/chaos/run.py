@@ -40,6 +40,7 @@ from tests.history.evidence import (
     Fault,
     Revision,
 )
+from tests.history.expiries import with_expiries
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05
@@ -160,10 +161,11 @@ class Chaos:
             lines = (line for path in self._logs.glob("entries-*") for line in read(path, EntryLine))
             entries = {line.seen.seq: line.seen for line in lines}
             revisions, missing = await collect.revisions(stores, events, entries, records)
+            clocks = Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0)
             evidence = Evidence(
                 bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
-                revisions=revisions,
+                revisions=with_expiries(revisions, clocks),
                 records=records,
                 sessions=sessions,
                 deaths=[death for child in self._children for death in child.deaths],
@@ -174,7 +176,7 @@ class Chaos:
                 work_left=await collect.work_left(stores),
                 quiet=not left,
                 rest_seconds=rested,
-                clocks=Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0),
+                clocks=clocks,
                 asks_whole=True,
                 commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
                 frozen=[fault for fault in self.faults if fault.pid],

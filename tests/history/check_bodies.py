@@ -151,9 +151,9 @@ def _excused(known: Known, older: BodyLine, newer: BodyLine) -> bool:
 def _all_seen(known: Known, first: int, last: int) -> bool:
     """Whether every revision of the key from one claim to the other was seen: one that was not may hold the excuse."""
     seq = last
-    while seq > first:
+    while seq != first:
         revision = known.by_seq.get(seq)
         if revision is None:
             return False
         seq = revision.before
-    return seq == first
+    return True

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tenure.core import rates
+from tenure.core.expiry import expires_at
 from tenure.core.permits import decode_entry
 from tenure.core.records import Record
 from tenure.core.schedule import is_perpetual
@@ -123,7 +124,8 @@ class LastSeen(Struct, frozen=True):
 class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
-    ``gone``: no record, but the mark of a purge or, if ``expired``, of the server when it removed the record by its age.
+    ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when its life
+    is over by its age, 0 if never.
     ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: how many runs were, by
     "superseded" and "cancelled", of which nobody has taken note yet.
     """
@@ -134,6 +136,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored: float = 0.0
     gone: bool = False
     expired: bool = False
+    until: float = 0.0
     run_id: str = ""
     generation: int = 0
     phase: str = ""
@@ -350,18 +353,17 @@ def entry_of(token: str, data: bytes, *, seq: int, stored: float, gone: bool) ->
     return None
 
 
-def revision_of(
-    record: Record | None, *, key: str, seq: int, before: int, stored: float = 0.0, expired: bool = False
-) -> Revision:
+def revision_of(record: Record | None, *, key: str, seq: int, before: int, stored: float = 0.0) -> Revision:
     """The part of a record that the checker looks at."""
     if record is None:
-        return Revision(seq=seq, before=before, key=key, stored=stored, gone=True, expired=expired)
+        return Revision(seq=seq, before=before, key=key, stored=stored, gone=True)
     holder, last, policy = record.holder, record.last, record.task.policy
     return Revision(
         seq=seq,
         before=before,
         key=key,
         stored=stored,
+        until=expires_at(record),
         run_id=record.run_id,
         generation=record.generation,
         phase=record.phase.value,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from msgspec import Struct
 
 from tests.history.evidence import BodyLine, Evidence, LastSeen, Revision
+from tests.history.expiries import expiry_of
 from tests.history.past import Past
 
 
@@ -75,7 +76,8 @@ class Known:
     def _open_end(self, key: str) -> bool:
         """Whether revisions may be missing after the newest that was seen."""
         record = self.evidence.records.get(key)
-        return record is None or record.seq != self._newest.get(key)
+        newest = self._newest.get(key, 0)
+        return record is None or record.seq not in {newest, expiry_of(newest)}
 
     def _take(self, revision: Revision) -> None:
         if revision.gone:

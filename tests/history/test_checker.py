@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from tests.history.checker import check
+from tests.history.expiries import with_expiries
 from tests.history.stories import Story, ran_well
 from tests.history.stories_added import BAD_ADDED, GOOD_ADDED
 from tests.history.stories_answers import GOOD_ANSWERS
@@ -76,3 +78,27 @@ def test_a_lost_submit_is_found_though_revisions_of_other_keys_are_missing() -> 
     story.asked("submit", "accepted", "r9", 2)
     story.evidence.missing = 5
     assert "nothing lost" in found(story)
+
+
+@pytest.mark.parametrize(("late", "found"), [(0.1, []), (-0.3, ["linearizable"])])
+def test_a_new_life_begins_when_the_one_before_has_expired_and_no_sooner(late: float, found: list[str]) -> None:
+    story = ran_well()
+    over = story.newest
+    story.evidence.revisions[-1] = replace(over, until=6.0)
+    story.submit("r2", 1, last=None, stored=6.0 + late)
+    story.asked("submit", "accepted", "r2", 1, asked=5.5, wall=6.05 + late)
+    story.claim(at=6.5 + late)
+    story.end(6.6 + late, run_id="r2")
+    story.finish(at=6.6 + late)
+    story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
+    assert [one.invariant for one in check(story.evidence)] == found
+
+
+def test_who_is_told_that_a_key_is_not_there_before_it_has_expired_was_told_wrong() -> None:
+    story = ran_well()
+    story.evidence.revisions[-1] = replace(story.newest, until=6.0)
+    story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
+    story.asked("status", "none", wall=7.0)
+    assert check(story.evidence) == []
+    story.asked("status", "none", wall=5.0)
+    assert [one.invariant for one in check(story.evidence)] == ["linearizable"]

@@ -262,7 +262,7 @@ async def test_what_is_no_address_is_an_error_that_shows_it(url: str, app: App):
 DIFFERENCES = [
     ("runs_stream", {"allow_direct": True}, "allow_direct"),
     ("runs_stream", {"max_msgs_per_subject": 5}, "max_msgs_per_subject"),
-    ("runs_stream", {"subject_delete_marker_ttl": 0}, "subject_delete_marker_ttl"),
+    ("runs_stream", {"subject_delete_marker_ttl": 3_600_000_000_000}, "subject_delete_marker_ttl"),
     ("sessions_stream", {"max_msgs_per_subject": 2}, "max_msgs_per_subject"),
     ("work_stream", {"discard": "new", "allow_msg_schedules": False}, "allow_msg_schedules"),
     ("work_stream", {"retention": "limits"}, "retention"),

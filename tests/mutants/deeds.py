@@ -35,6 +35,20 @@ DEEDS = (
         (STORE + "test_dead_faults.py",),
     ),
     Guard(
+        "expiry: the server leaves no marks, which take what was just stored with them",
+        "src/tenure/nats/runs.py",
+        '"subject_delete_marker_ttl": 0,',
+        '"subject_delete_marker_ttl": 3_600_000_000_000,',
+        (REAL + "test_expiry.py::test_submits_that_reach_a_leader_while_their_records_are_removed_are_all_run",),
+    ),
+    Guard(
+        "expiry: [8] a record stays as its own mark",
+        "src/tenure/core/expiry.py",
+        "MARK_SECONDS = 3_600",
+        "MARK_SECONDS = 0",
+        (STORE + "test_runs_faults.py", STORE + "test_runs.py"),
+    ),
+    Guard(
         "commit: only who was unsure recognises a write as its own",
         "src/tenure/nats/runs.py",
         "            if repeated and mine is not None and",

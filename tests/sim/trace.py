@@ -58,7 +58,7 @@ def _told(what: BodyLine | AskLine | Revision | str) -> str:
 
 def _state(record: Revision) -> str:
     if record.gone:
-        return "expired" if record.expired else "purged"
+        return "purged"
     words = [record.phase, record.actor, record.run_id[-6:], f"g{record.generation} a{record.attempt}"]
     if record.holder:
         words.append(f"holder {record.holder.session[-6:]} a{record.holder.attempt}")

@@ -41,6 +41,7 @@ from tests.history.evidence import (
     entry_of,
     revision_of,
 )
+from tests.history.expiries import with_expiries
 from tests.sim.faults import FaultyLink, Mixture, mixture_of
 from tests.sim.loop import Process, SimLoop, process_here, process_of
 from tests.sim.machine import EPOCH, SimClock
@@ -124,7 +125,7 @@ class World:
         def seen(subject: str, *args: Any, **options: Any) -> Any:
             before = stream.last_of(subject)
             message = append(subject, *args, **options)
-            gone = "KV-Operation" in message.fields or "Nats-Marker-Reason" in message.fields
+            gone = "KV-Operation" in message.fields
             now = EPOCH + self.loop.time()
             entry = entry_of(subject[skip:], message.data, seq=message.seq, stored=now, gone=gone)
             if entry is not None:
@@ -136,7 +137,6 @@ class World:
                 seq=message.seq,
                 before=before,
                 stored=now,  # as exact as all other stamps
-                expired="Nats-Marker-Reason" in message.fields,
             )
             self._revisions.append(revision)
             self.trace.revision(revision)
@@ -276,10 +276,11 @@ class World:
         while any(s.closed is None and s.pid not in self._alive() for s in sessions) and self.loop.time() < until:
             await asyncio.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
             sessions = await collect.sessions(stores)
+        clocks = Clocks(observers=0.0, processes=_CLOCKS)
         evidence = Evidence(
             bodies=self._bodies,
             asks=self._asks,
-            revisions=self._revisions,
+            revisions=with_expiries(self._revisions, clocks),
             records=await collect.records(stores),
             sessions=sessions,
             deaths=self._deaths,
@@ -289,7 +290,7 @@ class World:
             work_left=await collect.work_left(stores),
             quiet=not left,
             rest_seconds=rested,
-            clocks=Clocks(observers=0.0, processes=_CLOCKS),
+            clocks=clocks,
             asks_whole=True,
             counted_exactly=not self.mixture.costs_counts,
             frozen=self.frozen,

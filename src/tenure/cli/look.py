@@ -62,9 +62,9 @@ class ScheduleRow(Row, frozen=True):
 
 
 def row_of(key: str, text: str, now: float) -> Row | None:
-    """Read a record's state header (``records.read_state``); None for one that this version does not know."""
+    """Read a record's state header (``records.read_state``); None for one that this version does not know, or that has expired."""
     state = read_state(text)
-    if state is None:
+    if state is None or state.is_over(now):
         return None
     phase, due = state.phase.value, None
     if phase == "waiting":

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from tenure.core.expiry import expires_at, is_over
 from tenure.core.parts import LOST
 from tenure.core.records import TERMINAL, Last, Phase, Previous, Record
 from tenure.core.schedule import is_perpetual
@@ -36,7 +37,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt by ``who`` (a session); ``retried``, ``snoozed`` and ``handed_back`` end one and the run waits again. ``stopping``:
     a cancel was accepted. ``succeeded``, ``failed`` and ``cancelled`` are outcomes. ``ended``: a body of an older generation is
     gone. ``refused``: ``who`` was, and wrote nothing. ``expired`` and ``purged`` end the key's life. ``kept_from``: what was
-    before is not kept any more. ``revision``: of the record's write; 0 for who was refused.
+    before is not kept any more. ``revision``: of the record's write; 0 where nothing was written (``refused``, ``expired``).
     """
 
     at: datetime
@@ -65,12 +66,11 @@ class Refusal(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Written(Struct, frozen=True):
-    """A revision: ``record`` as it was stored ``at`` (seconds since the epoch); None: a marker of what became of the key."""
+    """A revision: ``record`` as it was stored ``at`` (seconds since the epoch); None: the mark of a purge."""
 
     revision: int
     at: float
     record: Record | None
-    marker: Literal["expired", "purged"] = "purged"
 
 
 class Told(Struct, frozen=True):
@@ -84,8 +84,8 @@ encode_refusal = msgspec.json.Encoder().encode
 decode_refusal = msgspec.json.Decoder(Refusal).decode
 
 
-def steps(revisions: Iterable[Written], refusals: Iterable[Told] = ()) -> list[Step]:
-    """Everything that happened, in order.
+def steps(revisions: Iterable[Written], refusals: Iterable[Told] = (), now: float = 0.0) -> list[Step]:
+    """Everything that happened until ``now``, in order.
 
     Revisions are in the order of their numbers, whatever their times say (a new leader's clock may be behind). A refusal
     comes after the revision that was met, and else by its time.
@@ -99,6 +99,8 @@ def steps(revisions: Iterable[Written], refusals: Iterable[Told] = ()) -> list[S
         found = _begun(written) if number == 0 or before is None else []
         out += [((latest, 0), step) for step in (*found, *_between(before, written))]
         before = written.record
+    if before is not None and is_over(before, now):
+        out.append(((max(latest, expires_at(before)), 0), _expired(before)))
     for told in refusals:
         met = max((at for revision, at in reached if revision <= told.refusal.seen), default=0.0)
         out.append(((max(told.at, met), 1), _refused(told)))
@@ -117,12 +119,13 @@ def _between(before: Record | None, written: Written) -> list[Step]:
     """What the write of this revision did to the one before it."""
     record = written.record
     if record is None:
-        return [] if before is None else [_step(written, before, written.marker)]
+        return [] if before is None else [_step(written, before, "purged")]
     if before is None:
         fresh = record.generation == 1 and record.attempt == 0 and record.phase is Phase.WAITING
         return [_step(written, record, "submitted", why=_plan(record))] if fresh else []
-    if record.generation < before.generation:  # a new life, and its marker was not kept
-        return [_step(written, record, "submitted", why=_plan(record))]
+    if record.run_id != before.run_id and record.generation <= before.generation:  # a new life
+        ended = [_expired(before)] if expires_at(before) else []  # or was purged, and that is not kept
+        return [*ended, _step(written, record, "submitted", why=_plan(record))]
     out = []
     last = record.last
     if last is not None and last != before.last:
@@ -226,6 +229,10 @@ def _step(written: Written, record: Record, what: What, *, who: str = "", why: s
         who=who,
         why=_short(why),
     )
+
+
+def _expired(record: Record) -> Step:
+    return _step(Written(0, expires_at(record), record), record, "expired")
 
 
 def _is_in(entry: Previous, entries: tuple[Previous, ...]) -> bool:

@@ -317,7 +317,7 @@ def _refuse_newer(schema: int) -> None:
 
 
 def ttl_of(record: Record) -> int | None:
-    """Whole seconds after which a record may vanish by itself, or None: only a finished key that owes nobody anything does."""
+    """Whole seconds from its end for which a finished key is kept; None: it does not expire, for it is live or owes something."""
     if record.phase not in TERMINAL or record.previous or record.outbox or record.to_forget:
         return None
     policy, ended = record.task.policy, record.last.at if record.last is not None else 0.0
@@ -330,7 +330,8 @@ class State(Struct, frozen=True):
 
     ``due`` and ``deadline`` are 0 where there is none, ``session`` (the holder's) empty. ``flags``: see ``state_of``.
     ``run_id`` is empty if an older Tenure wrote the record: its header does not tell. ``schedule`` is ``every:<seconds>`` or
-    ``cron:<expression>@<zone>``, with ``_`` for spaces; empty if the key is not perpetual.
+    ``cron:<expression>@<zone>``, with ``_`` for spaces; empty if the key is not perpetual. ``until``: when it has
+    expired; 0 if never.
     """
 
     phase: Phase
@@ -344,12 +345,18 @@ class State(Struct, frozen=True):
     run_id: str = ""
     schedule: str = ""
     autostart: str = ""
+    until: float = 0.0
+
+    def is_over(self, now: float) -> bool:
+        """Whether the key has expired: then there is nothing of it but the mark."""
+        return 0.0 < self.until <= now
 
 
 def read_state(text: str) -> State | None:
     """Read what ``state_of`` wrote; None for what this version does not know (a newer one may add fields at the end)."""
     try:
         phase, due, deadline, session, flags, actor, queue, generation, *more = text.split(" ")
+        run_id, schedule, autostart, until = (("" if one == "-" else one) for one in (*more, "-", "-", "-", "-")[:4])
         return State(
             Phase(phase),
             0.0 if due == "-" else float(due),
@@ -359,13 +366,16 @@ def read_state(text: str) -> State | None:
             actor,
             queue,
             int(generation),
-            *("" if text == "-" else text for text in more[:3]),
+            run_id,
+            schedule,
+            autostart,
+            float(until or 0.0),
         )
     except ValueError:
         return None
 
 
-def state_of(record: Record) -> str:
+def state_of(record: Record, until: float = 0.0) -> str:
     """What a headers-only sweep needs: ``phase due deadline session flags`` (``-`` where there is none), and whose it is.
 
     Flags: ``p`` older bodies may run, ``o`` outbox to apply, ``s`` applied entries to forget, ``c`` runs to count.
@@ -375,10 +385,11 @@ def state_of(record: Record) -> str:
     flags = ("p" if record.previous else "") + ("o" if record.outbox else "") + ("s" if record.to_forget else "")
     flags += "c" if record.uncounted else ""
     policy = record.task.policy
-    perpetual = f" {_schedule(policy)} {policy.autostart or '-'}" if policy.every is not None or policy.cron else ""
+    perpetual = policy.every is not None or bool(policy.cron)
+    more = f" {_schedule(policy) if perpetual else '-'} {policy.autostart or '-'}" if perpetual or until else ""
     return (
         f"{record.phase.value} {record.due or '-'} {deadline or '-'} {holder.session if holder else '-'} {flags or '-'}"
-        f" {record.task.actor} {record.task.queue} {record.generation} {record.run_id}{perpetual}"
+        f" {record.task.actor} {record.task.queue} {record.generation} {record.run_id}{more}{f' {until:.3f}' if until else ''}"
     )
 
 

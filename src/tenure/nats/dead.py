@@ -18,11 +18,12 @@ from msgspec import Struct
 
 from tenure.core.dead import DeadLetter, Rejected, decode_letter, decode_rejected, encode_letter, encode_rejected
 from tenure.core.errors import StillOwed, Unavailable
+from tenure.core.expiry import MARK_SECONDS
 from tenure.core.given import UNREADABLE
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import MARKER_TTL_SECONDS, NO_MESSAGE, NO_STREAM
+from tenure.nats.runs import NO_MESSAGE, NO_STREAM
 from tenure.nats.swaps import EXPECT, IN_FLIGHT, WRONG_SEQUENCE, swap
 from tenure.telemetry import get_logger
 
@@ -94,7 +95,7 @@ class Dead:
 
     async def remove(self, kept: Kept, patience: Patience) -> bool:
         """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
-        headers = {EXPECT: str(kept.sequence), "Nats-TTL": f"{MARKER_TTL_SECONDS}s"}
+        headers = {EXPECT: str(kept.sequence), "Nats-TTL": f"{MARK_SECONDS}s"}
         letter = kept.letter
         revision, unsure = await swap(
             self._conn,

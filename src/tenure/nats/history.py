@@ -149,10 +149,8 @@ class History:
 
 def _revision(stored: _Stored) -> Written | None:
     at = stored.time.timestamp()
-    if b"Nats-Marker-Reason:" in stored.hdrs:
-        return Written(stored.seq, at, None, "expired")
     if b"KV-Operation:" in stored.hdrs:
-        return Written(stored.seq, at, None, "purged")
+        return Written(stored.seq, at, None)
     try:
         return Written(stored.seq, at, decode(stored.data))
     except (NewerSchema, *UNREADABLE) as error:

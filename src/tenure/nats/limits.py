@@ -49,7 +49,7 @@ class Limits:
             return FoundEntry(None, 0)
         message = answer["message"]
         headers = msgspec.convert(message.get("hdrs", ""), bytes)
-        if b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers:
+        if b"KV-Operation:" in headers:
             return FoundEntry(None, int(message["seq"]))
         data = msgspec.convert(message.get("data", ""), bytes)
         try:

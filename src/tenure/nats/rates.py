@@ -46,7 +46,7 @@ class Rates:
             return FoundRate(None, 0)
         message: dict[str, Any] = answer["message"]
         headers = msgspec.convert(message.get("hdrs", ""), bytes)
-        if b"KV-Operation:" in headers or b"Nats-Marker-Reason:" in headers:
+        if b"KV-Operation:" in headers:
             return FoundRate(None, int(message["seq"]))
         data = msgspec.convert(message.get("data", ""), bytes)
         try:

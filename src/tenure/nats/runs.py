@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from tenure.clock import Clock
 from tenure.core.commands import PROVEN, Command, Confirm, Evict, ExpirePrevious, TakeCounts
 from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
+from tenure.core.expiry import MARK_SECONDS, expires_at, is_over
 from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
 from tenure.core.records import Count, Record, decode, encode, encode_to_store, state_of, ttl_of
@@ -34,14 +35,13 @@ from tenure.nats.swaps import EXPECT, swap
 
 NO_MESSAGE = 10037
 NO_STREAM = 10059
-MARKER_TTL_SECONDS = 3_600
 _SOON_SECONDS = (0.5, 2.0)
 """When a cluster is asked once more. There results came exactly ``reread_seconds`` late now and then: an event was told to nobody.
 Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What the bucket holds for a key: ``record`` at ``revision`` (None: nothing, or a marker at that revision)."""
+    """What the bucket holds for a key: ``record`` at ``revision`` (None: nothing, or the mark of a life that is over)."""
 
     record: Record | None
     revision: int
@@ -102,7 +102,7 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
         "allow_rollup_hdrs": True,
         "allow_msg_ttl": True,
         "deny_delete": True,
-        "subject_delete_marker_ttl": MARKER_TTL_SECONDS * 1_000_000_000,
+        "subject_delete_marker_ttl": 0,
         "republish": {"src": names.runs_prefix + ">", "dest": names.event_prefix + ">"},
     }
 
@@ -148,7 +148,7 @@ class Runs:
             got = _got.decode(answer.data)
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
-                return _found(got.message)
+                return _found(got.message, self.clock.now())
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
@@ -292,7 +292,7 @@ class Runs:
 
         async def received(msg: Msg) -> None:
             try:
-                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg)
+                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg, self.clock.now())
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -323,7 +323,7 @@ class Changes:
     async def on_event(self, msg: Msg) -> None:
         """Take a repeated record in; one that cannot be read is raised by ``next``."""
         try:
-            self._queue.put_nowait(_event(msg))
+            self._queue.put_nowait(_event(msg, self._runs.clock.now()))
         except TenureError as error:
             self._queue.put_nowait(error)
 
@@ -358,12 +358,12 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
             EXPECT: str(revision),
             "KV-Operation": "PURGE",
             "Nats-Rollup": "sub",
-            "Nats-TTL": f"{MARKER_TTL_SECONDS}s",
+            "Nats-TTL": f"{MARK_SECONDS}s",
         }
     ttl = ttl_of(record)
     if ttl is None:
         return {EXPECT: str(revision), STATE: state_of(record)}
-    return {EXPECT: str(revision), STATE: state_of(record), "Nats-TTL": f"{ttl}s"}
+    return {EXPECT: str(revision), STATE: state_of(record, expires_at(record)), "Nats-TTL": f"{ttl + MARK_SECONDS}s"}
 
 
 def _record(data: bytes) -> Record:
@@ -374,15 +374,23 @@ def _record(data: bytes) -> Record:
         raise UnreadableRecord(msg) from error
 
 
-def _found(stored: _Stored) -> Found:
-    if b"KV-Operation:" in stored.hdrs or b"Nats-Marker-Reason:" in stored.hdrs:
+def _found(stored: _Stored, now: float) -> Found:
+    if b"KV-Operation:" in stored.hdrs:
         return Found(None, stored.seq)
-    return Found(_record(stored.data), stored.seq)
+    return _unless_over(_record(stored.data), stored.seq, now)
 
 
-def _event(msg: Msg) -> Found:
+def _unless_over(record: Record, revision: int, now: float) -> Found:
+    """An expired record is its own mark.
+
+    The server's marks are not used: they take whatever is stored at that moment with them, a run just submitted too.
+    """
+    return Found(None if is_over(record, now) else record, revision)
+
+
+def _event(msg: Msg, now: float) -> Found:
     headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    if "KV-Operation" in headers or "Nats-Marker-Reason" in headers:
+    if "KV-Operation" in headers:
         return Found(None, revision)
-    return Found(_record(msg.data), revision)
+    return _unless_over(_record(msg.data), revision, now)

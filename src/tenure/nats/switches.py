@@ -24,7 +24,7 @@ from tenure.nats.runs import NO_MESSAGE
 from tenure.nats.swaps import EXPECT, swap
 from tenure.nats.watch import Watch
 
-_REMOVED = ("KV-Operation", "Nats-Marker-Reason")
+_REMOVED = "KV-Operation"
 
 
 class Changed(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Switches:
         message: dict[str, Any] = answer["message"]
         headers = msgspec.convert(message.get("hdrs", ""), bytes)
         revision = int(message["seq"])
-        if any(f"{name}:".encode() in headers for name in _REMOVED):
+        if f"{_REMOVED}:".encode() in headers:
             return Board(), revision
         return _board(msgspec.convert(message.get("data", ""), bytes)), revision
 
@@ -94,7 +94,7 @@ class Switches:
         """A watch that calls ``on_board`` with the board, and again whenever it has changed."""
 
         async def received(msg: Msg) -> None:
-            if any(name in (msg.headers or {}) for name in _REMOVED):
+            if _REMOVED in (msg.headers or {}):
                 on_board(Board())
                 return
             try:

@@ -249,7 +249,7 @@ def _words(differing: dict[str, Any], actual: dict[str, Any]) -> tuple[str, ...]
 def _same(wanted: Any, actual: Any) -> bool:
     if isinstance(wanted, dict) and isinstance(actual, dict):
         return all(actual.get(field) == value for field, value in wanted.items())
-    return bool(wanted == actual) or (wanted is False and actual is None)
+    return bool(wanted == actual) or (not wanted and actual is None)
 
 
 async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, Any] | None:

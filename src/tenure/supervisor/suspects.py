@@ -42,7 +42,7 @@ async def suspects(stores: Stores, is_gone: Callable[[str], bool], *, bodies: bo
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
-        if state is None:
+        if state is None or state.is_over(stores.clock.now()):
             return
         token, closed = encode_key(header.key), bool(state.session) and is_gone(state.session)
         age, now = stored.at - header.stored_at, stores.clock.now()

@@ -77,6 +77,8 @@ class Sweep:
             if state is None:
                 self.calm = False
                 return
+            if state.is_over(stores.clock.now()):
+                return
             later = state.phase is Phase.WAITING and state.due > stores.clock.now()
             self.calm = self.calm and not state.flags and (later or state.phase in TERMINAL)
             if state.autostart:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from tenure.core import commands as c
 from tenure.core.history import MAX_WHY, Refusal, Step, Told, Written, decode_refusal, encode_refusal, steps
@@ -139,18 +138,29 @@ def test_marks_and_counts_are_nothing_to_tell() -> None:
     assert len(told(submit(), supersede("r2"), c.TakeCounts(tag="t"))) == 2
 
 
-def marker(number: int, at: float, what: Any) -> Written:
-    return Written(number, at, None, what)
+DAY = 86_400
 
 
-@pytest.mark.parametrize("what", ["expired", "purged"])
-def test_the_end_of_a_life_and_the_next_one(what: Any) -> None:
+def new_life(at: float) -> Written:
+    return Written(50, at, step(At(None, at), submit("r9")).record)
+
+
+def test_a_purge_and_the_next_life() -> None:
+    found = steps([*written(*RUN, succeed(S1)), Written(40, NOW + 5, None), new_life(NOW + 9)])
+    assert [one.what for one in found] == ["submitted", "claimed", "succeeded", "purged", "submitted"]
+
+
+def test_what_has_expired_is_told_once_it_has() -> None:
     first = written(*RUN, succeed(S1))
-    again = Written(50, NOW + 9, step(At(None, NOW + 9), submit("r9")).record)
+    assert [one.what for one in steps(first, now=NOW + DAY - 60)] == ["submitted", "claimed", "succeeded"]
+    found = steps(first, now=NOW + DAY + 60)
+    assert [one.what for one in found] == ["submitted", "claimed", "succeeded", "expired"]
+    assert (found[-1].revision, found[-1].at) == (0, found[-2].at + timedelta(days=1))
 
-    found = steps([*first, marker(40, NOW + 5, what), again])
 
-    assert [one.what for one in found] == ["submitted", "claimed", "succeeded", what, "submitted"]
+def test_the_life_after_one_that_has_expired() -> None:
+    found = steps([*written(*RUN, succeed(S1)), new_life(NOW + DAY + 60)], now=NOW + DAY + 90)
+    assert [one.what for one in found] == ["submitted", "claimed", "succeeded", "expired", "submitted"]
 
 
 def test_a_new_life_is_told_without_its_marker() -> None:

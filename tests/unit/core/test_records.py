@@ -247,7 +247,10 @@ def test_the_state_header_is_read_back_and_may_be_longer_or_of_an_older_tenure()
     state = read_state(text)
     assert state == State(Phase.RUNNING, 0.0, 0.0, "s1", "", "actor", "default", 1, "r1")
     kept = replace(play(keep()).found, run_id="r2")
-    assert read_state(f"{state_of(kept)} more 7") == read_state(state_of(kept))
+    assert read_state(f"{state_of(kept, 5.0)} more 7") == read_state(state_of(kept, 5.0))
+    ended = read_state(state_of(play(*ENDED).found, NOW + 60))
+    assert ended is not None
+    assert (ended.schedule, ended.autostart, ended.until) == ("", "", NOW + 60)
     assert read_state(state_of(kept)) == State(
         Phase.WAITING, 0.0, 0.0, "", "", "actor", "default", 1, "r2", "every:60", "jobs"
     )

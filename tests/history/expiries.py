@@ -1,0 +1,39 @@
+"""What nobody writes: that a record has expired. The checker gets a revision for it, so that it is a state of the key like others."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.history.evidence import Clocks, Revision
+
+
+def with_expiries(revisions: list[Revision], clocks: Clocks) -> list[Revision]:
+    """With an ``expired`` one after each record whose life may be over: before the new life that was written over it, or last.
+
+    Nobody writes those. Their numbers are below zero (``expiry_of``); ``stored`` is when the first clock may say so.
+    """
+    found: list[Revision] = []
+    newest: dict[str, Revision] = {}
+    for revision in revisions:
+        before = newest.get(revision.key)
+        if before is not None and before.until and not revision.gone and _is_new_life(before, revision):
+            found.append(_expiry(before, clocks))
+            revision = replace(revision, before=expiry_of(before.seq))  # noqa: PLW2901  (the same one, over what expired)
+        newest[revision.key] = revision
+        found.append(revision)
+    return found + [_expiry(one, clocks) for one in newest.values() if one.until]
+
+
+def _is_new_life(before: Revision, after: Revision) -> bool:
+    over = after.before in {before.seq, 0}
+    return over and after.run_id != before.run_id and after.generation <= before.generation
+
+
+def expiry_of(seq: int) -> int:
+    """The number of what stands for the expiry of a revision, and the other way round."""
+    return -2 - seq
+
+
+def _expiry(of: Revision, clocks: Clocks) -> Revision:
+    since = of.until - clocks.processes
+    return Revision(seq=expiry_of(of.seq), before=of.seq, key=of.key, stored=since, gone=True, expired=True)
