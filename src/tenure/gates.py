@@ -97,10 +97,8 @@ class _Gate:
     @property
     def short(self) -> bool:
         """Whether a line runs low while there are runs that could be named."""
-        if not self.held:
-            return False
-        crew = self.crews.get(self.held[0].session)
-        return crew is None or crew.low
+        crew = self.crews.get(self.held[0].session) if self.held else None
+        return bool(self.held) and (crew is None or crew.low)
 
     def due(self, now: float) -> bool:
         """Whether anything is to be decided."""
@@ -329,6 +327,7 @@ class Gates:
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(request.asked, Take):
                 if answer in {Answer.GRANTED, Answer.FROM_PARKED, Answer.NEXT}:
+                    request.came_at = self._clock.steady()  # else it would give way again at once, and ask for ever
                     gate.crews.setdefault(request.session, Crew()).join(request, answer)
                 else:
                     request.tell(answer)

@@ -14,6 +14,13 @@ _LINES = STORE + "test_limits_line.py::"
 LIMITS = (
     # -- who may run -----------------------------------------------------------------------------------------------
     Guard(
+        "who is named and has to wait does so, instead of asking again at once",
+        "src/tenure/gates.py",
+        "                    request.came_at = self._clock.steady()  # else it would give way again at once, and ask for ever\n",
+        "",
+        (STORE + "test_limits_line.py",),
+    ),
+    Guard(
         "limits: the claim asks for the place of this very attempt",
         CORE + "claims.py",
         "command.permit != attempt or command.settled",
