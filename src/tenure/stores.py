@@ -87,14 +87,14 @@ class Stores:
         """Look at the streams, and so at the server's clock, until it has told the time. Raises Unavailable.
 
         Nobody may go by a clock that may be hours off because one answer was lost, nor by what a slow one has told if the
-        next can do better: half of its way may be wrong.
+        next can do better: half of its way may be wrong. That holds for who stood still on it until its time was over too.
         """
         patience = Patience(self.clock, self.config.connect_timeout_seconds)
         await self.presence.look()
         again = 0
         while not self.clock.aligned or (self.clock.unsure > SAME_SECONDS and again < _MORE_LOOKS):
             again += self.clock.aligned
-            if not await patience.pause():
+            if not await patience.pause() and again != 1:
                 if self.clock.aligned:
                     return
                 raise Unavailable("the server does not tell the time")

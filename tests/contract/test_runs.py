@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 
-from tenure.clock import SYSTEM
+import pytest
+
+from tenure.clock import SYSTEM, AlignedClock
 from tenure.core.commands import Cancel, Claim, HandBack, Purge, Replace, Succeed
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Holder, Phase
+from tenure.nats.connection import Answer
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined, Found
 from tenure.stores import Stores
 from tests.contract.conftest import submit
 from tests.support import wait_until
+
+HOUR = 3_600.0
+
+
+class At(AlignedClock):
+    """The machine's clocks, at another time of day."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__(SYSTEM)
+        self.align(now, self.steady())
 
 
 def claim(session: str, run_id: str) -> Claim:
@@ -96,6 +109,39 @@ async def test_a_finished_record_expires_and_refuses_a_late_create_for_an_hour(s
     assert late.error is not None
     again = await committed(await stores.runs.commit("k", submit("k", "r2"), at=NOTHING))
     assert (again.record.generation, again.record.run_id) == (1, "r2")
+
+
+async def test_an_answer_is_judged_by_when_it_was_asked_for(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader stood still until the record's time was over: by then another life may have begun, and it would say "nothing"."""
+    await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=HOUR), at=NOTHING))
+    await committed(await stores.runs.commit("k", claim("s", "r1")))
+    holder = Holder(session="s", run_id="r1", attempt=1)
+    ended = await committed(await stores.runs.commit("k", Succeed(holder=holder, next_run_id="")))
+    async with stores.runs.follow("k") as changes:
+        await changes.next()
+        asked, late = stores.conn.request, stores.clock.now() + 2 * HOUR
+
+        async def unread_for_hours(subject: str, body: bytes) -> Answer:
+            answer = await asked(subject, body)
+            monkeypatch.setattr(stores.runs, "clock", At(late))
+            return answer
+
+        monkeypatch.setattr(stores.conn, "request", unread_for_hours)
+        assert await stores.runs.read("k") == Found(ended.record, ended.revision)
+        assert await stores.runs.read("k") == Found(None, ended.revision), "asked for after its time"
+
+
+async def test_an_event_tells_what_was_in_force_however_late_it_is_heard(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=HOUR), at=NOTHING))
+    await committed(await stores.runs.commit("k", claim("s", "r1")))
+    holder = Holder(session="s", run_id="r1", attempt=1)
+    async with stores.runs.follow("k") as changes:
+        await changes.next()
+        ended = await committed(await stores.runs.commit("k", Succeed(holder=holder, next_run_id="")))
+        monkeypatch.setattr(stores.runs, "clock", At(stores.clock.now() + 2 * HOUR))
+        assert await changes.next() == Found(ended.record, ended.revision)
 
 
 async def test_a_live_record_does_not_expire(stores: Stores) -> None:

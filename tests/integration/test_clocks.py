@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from tenure import App, Client
 from tenure.clock import SYSTEM, AlignedClock, SystemClock
@@ -133,6 +134,23 @@ async def test_a_slow_answer_is_not_the_last_word_on_the_time(
     await stores.know_the_time()
     assert abs(clock.now() - (time.time() - HOUR)) < 0.3
     assert next(coming, None) is None, "a quick one is enough"
+
+
+async def test_who_stood_still_on_the_first_answer_asks_once_more(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its time is over then, and half of nine seconds may be wrong."""
+    stores, clock = client.stores, AlignedClock(SYSTEM)
+    coming = iter((9.0, 0.01))
+    monkeypatch.setattr(stores, "config", replace(stores.config, connect_timeout_seconds=1e-9))
+
+    async def look() -> None:
+        clock.align(time.time() - HOUR, clock.steady() - next(coming))
+
+    monkeypatch.setattr(stores, "clock", clock)
+    monkeypatch.setattr(stores.presence, "look", look)
+    await stores.know_the_time()
+    assert abs(clock.now() - (time.time() - HOUR)) < 0.3
 
 
 async def test_who_has_only_slow_answers_starts_all_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,20 @@ DEEDS = (
         (STORE + "test_runs_faults.py", STORE + "test_runs.py"),
     ),
     Guard(
+        "expiry: a read is judged by when it was asked for, not by when its answer was looked at",
+        "src/tenure/nats/runs.py",
+        "return _found(got.message, asked)",
+        "return _found(got.message, self.clock.now())",
+        (STORE + "test_runs.py",),
+    ),
+    Guard(
+        "clocks: who stood still on its first answer about the time asks once more",
+        "src/tenure/stores.py",
+        " and again != 1:",
+        ":",
+        (REAL + "test_clocks.py",),
+    ),
+    Guard(
         "commit: only who was unsure recognises a write as its own",
         "src/tenure/nats/runs.py",
         "            if repeated and mine is not None and",

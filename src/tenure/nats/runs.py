@@ -138,6 +138,9 @@ class Runs:
         body = msgspec.json.encode({"last_by_subj": subject})
         patience = patience or self.patience()
         while True:
+            asked = (
+                self.clock.now()
+            )  # an answer may lie unread until after the record's time, and another life may have begun
             try:
                 answer = await self._conn.request(f"$JS.API.STREAM.MSG.GET.{self._names.runs_stream}", body)
             except (NotSent, Lost) as error:
@@ -148,7 +151,7 @@ class Runs:
             got = _got.decode(answer.data)
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
-                return _found(got.message, self.clock.now())
+                return _found(got.message, asked)
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
@@ -292,7 +295,7 @@ class Runs:
 
         async def received(msg: Msg) -> None:
             try:
-                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg, self.clock.now())
+                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg)
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -323,7 +326,7 @@ class Changes:
     async def on_event(self, msg: Msg) -> None:
         """Take a repeated record in; one that cannot be read is raised by ``next``."""
         try:
-            self._queue.put_nowait(_event(msg, self._runs.clock.now()))
+            self._queue.put_nowait(_event(msg))
         except TenureError as error:
             self._queue.put_nowait(error)
 
@@ -374,23 +377,19 @@ def _record(data: bytes) -> Record:
         raise UnreadableRecord(msg) from error
 
 
-def _found(stored: _Stored, now: float) -> Found:
-    if b"KV-Operation:" in stored.hdrs:
-        return Found(None, stored.seq)
-    return _unless_over(_record(stored.data), stored.seq, now)
-
-
-def _unless_over(record: Record, revision: int, now: float) -> Found:
-    """An expired record is its own mark.
+def _found(stored: _Stored, asked: float) -> Found:
+    """What a read shows that was asked for at ``asked``. An expired record is its own mark.
 
     The server's marks are not used: they take whatever is stored at that moment with them, a run just submitted too.
     """
-    return Found(None if is_over(record, now) else record, revision)
+    if b"KV-Operation:" in stored.hdrs:
+        return Found(None, stored.seq)
+    record = _record(stored.data)
+    return Found(None if is_over(record, asked) else record, stored.seq)
 
 
-def _event(msg: Msg, now: float) -> Found:
+def _event(msg: Msg) -> Found:
+    """What was written; it was in force then, however late it is heard of."""
     headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    if "KV-Operation" in headers:
-        return Found(None, revision)
-    return _unless_over(_record(msg.data), revision, now)
+    return Found(None if "KV-Operation" in headers else _record(msg.data), revision)
