@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from nats.aio.msg import Msg
 
-from tenure.core.marks import Place
-from tenure.nats.inbox import InboxLane, Message
+from tenure.core.marks import Place, command_id
+from tenure.nats.inbox import CONSUMER, InboxLane, Message
 from tenure.stores import Stores
+from tests.contract.asked import Puller
 from tests.support import wait_until
 
 
@@ -63,6 +64,49 @@ async def test_a_command_is_held_until_it_is_acknowledged_and_keeps_its_place_wh
     await gone(stores, second.place)
     assert await stores.inbox.first(stores.runs.patience()) == ack.seq + 1
     await taken.lane.close()
+
+
+async def acknowledged_up_to_here(stores: Stores) -> None:
+    """The consumer takes all that is stored for acknowledged, as after a kill of the server; it is stored all the same."""
+    stream = stores.names.inbox_stream
+    await stores.conn.api(f"CONSUMER.DELETE.{stream}.{CONSUMER}", {})
+    only = {"durable_name": CONSUMER, "ack_policy": "explicit", "filter_subject": subject(stores, "cancel")}
+    await stores.conn.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": only})
+    await stores.conn.put(subject(stores, "cancel"), b"")
+    puller = Puller(stores.conn)
+    subscription = await stores.conn.subscribe(puller.inbox, puller.received)
+    await puller.ask(stream, CONSUMER, batch=1)
+    (last,) = await puller.next()
+    await stores.conn.unsubscribe(subscription)
+    message = stores.inbox.open(last)
+    assert message is not None
+    await stores.inbox.ack(message)
+    await gone(stores, message.place)
+    await stores.inbox.ensure_consumer()
+
+
+async def test_a_command_has_one_id_whether_it_is_delivered_or_found_as_a_stray(stores: Stores) -> None:
+    """[15] delivered, applied, its ack half lost; taken for a stray, at a time that was rounded: a second run, of a second key."""
+    patience, number = stores.runs.patience(), 12  # of so many times one at least is nearer to the next microsecond
+    for _ in range(number):
+        await stores.conn.put(subject(stores), b"{}")
+    taken = Taken(stores)
+    await taken.lane.open()
+    await taken.lane.want(number)
+    await wait_until(lambda: len(taken.messages) == number, description="they are delivered")
+    await taken.lane.close()
+    await acknowledged_up_to_here(stores)
+    strays: list[Message] = []
+    for delivered in taken.messages:
+        assert await stores.inbox.holds(delivered.place, patience)
+        stray = await stores.inbox.stray(patience)
+        assert stray is not None
+        strays.append(stray)
+        await stores.inbox.ack(stray)
+    ids = [[command_id(one.subject, None, None, one.place) for one in some] for some in (taken.messages, strays)]
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == number
+    assert await stores.inbox.stray(patience) is None
 
 
 async def test_another_message_in_the_same_place_is_not_the_command(stores: Stores) -> None:
