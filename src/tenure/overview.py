@@ -101,14 +101,19 @@ async def runs_held(stores: Stores) -> Counter[str]:
 
 
 async def queue_rows(
-    stores: Stores, sessions: Iterable[SessionRow], known: Iterable[str] = (), *, unserved: bool = True
+    stores: Stores,
+    sessions: Iterable[SessionRow],
+    known: Iterable[str] = (),
+    *,
+    unserved: bool = True,
+    stored: Mapping[tuple[str, str], int] | None = None,
 ) -> list[QueueRow]:
     """Every lane of every queue: those that were ever worked on, that hold something, that a worker says, and ``known``.
 
-    Raises Unavailable, UnreadableRecord (what is paused).
+    ``unserved``, ``stored``: as ``Lanes.look``. Raises Unavailable, UnreadableRecord (what is paused).
     """
     patience = stores.runs.patience()
-    lanes = await Lanes(stores.conn, stores.names).look(patience, unserved=unserved)
+    lanes = await Lanes(stores.conn, stores.names).look(patience, unserved=unserved, stored=stored)
     workers = Counter(queue for row in sessions if row.state == "alive" for queue in row.queues)
     there = {lane.queue for lane in lanes}
     lanes += [

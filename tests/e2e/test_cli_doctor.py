@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ import pytest
 
 from tenure import App
 from tenure.nats.binary import find_binary
+from tenure.nats.connection import Connection
 from tests.e2e.commands import Cli
 from tests.e2e.test_cli_above import until
 from tests.support import FAST
 
 
 def findings(cli: Cli, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
-    """By check, the worst of its findings."""
+    """By check, the worst of its findings. Of each that is not ok it is said what to do."""
     told = cli.fast_json("doctor", *arguments, code=code)
     assert told["ok"] == (code == 0)
+    assert all(one["todo"] for one in told["findings"] if one["state"] != "ok"), told["findings"]
     order = ("ok", "note", "wrong", "down")
     return {one["check"]: one for one in sorted(told["findings"], key=lambda one: order.index(one["state"]))}
 
@@ -50,7 +53,9 @@ def test_a_healthy_namespace_is_exit_code_0(own: Cli) -> None:
 
 def test_no_server_is_exit_code_3_and_no_namespace_2(own: Cli) -> None:
     assert "is not set up; run `tenure setup`" in own.fast("doctor", "--namespace", "tpyo", code=2)[0]
-    assert "cannot reach a NATS server" in own.fast("doctor", "--url", "nats://127.0.0.1:1", code=3)[0]
+    told = findings(own, "--url", "nats://127.0.0.1:1", code=3)["server"]
+    assert "cannot reach a NATS server" in told["text"]
+    assert told["todo"] == "say with --url or $TENURE_NATS_URL where it is"
     assert "cannot be the URL" in own.fast("doctor", "--url", "http://127.0.0.1", code=2)[1]
     assert "say which namespace" in own.fast("doctor", "--namespace", "", code=2)[1]
     assert "--stuck-after 'soon'" in own.fast("doctor", "--stuck-after", "soon", code=2)[1]
@@ -83,19 +88,36 @@ def test_what_nobody_works_on_and_nobody_repairs_is_exit_code_3(own: Cli) -> Non
     assert found["sessions"]["text"].startswith("1 silent: worker ")
     assert found["runs"]["text"].startswith("1 stuck: 'k' (the process that holds it is gone, for ")
     assert found["queues"]["text"] == "1 wait in queue 'default', and no worker that is alive works on it"
-    assert found["workers"]["text"] == "0 alive"
+    assert found["workers"]["text"] == "none is alive: what is submitted waits"
     own.fast("pause", "default", "--queue")
     assert "queues" not in findings(own, code=3), "it is held back on purpose"
+
+
+def test_what_is_stored_is_listed_once(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a backlog of a hundred thousand each list is a second's work, and may be asked of a server that has trouble already."""
+    own.fast("submit", "tasks:app", "say", "--key", "w", "--arg", "text=x")
+    lists = Counter[str]()
+    request = Connection.request
+
+    async def counted(conn: Connection, subject: str, data: bytes, **options: Any) -> Any:
+        if b"subjects_filter" in data and "WORK" in subject:
+            lists[str(json.loads(data)["subjects_filter"]).split(".")[2]] += 1
+        return await request(conn, subject, data, **options)
+
+    monkeypatch.setattr(Connection, "request", counted)
+    assert findings(own, code=3)["queues"]["text"].startswith("1 wait in queue 'default'")
+    assert lists == {"work": 1, "timer": 1, "park": 1}
 
 
 def test_messages_that_can_be_nobodys_are_named_and_removed(own: Cli) -> None:
     own.fast("setup", "tasks:app")
     junk = f"tenure.{own.namespace}.work.default.urgent.k.r"
     asyncio.run(put(own, junk))
-    assert findings(own)["work stream"]["text"] == f"messages at 1 subjects that name no run: {junk}"
+    stream = f"TENURE_{own.namespace}_WORK"
+    assert findings(own)["messages"]["text"] == f"{stream} has 1 subjects that name no run: {junk}"
     assert own.fast_json("queues") == []
     assert own.fast_json("repair")["repairs"] == {"foreign": 1}
-    assert "work stream" not in findings(own)
+    assert "messages" not in findings(own)
 
 
 async def put(own: Cli, subject: str) -> None:

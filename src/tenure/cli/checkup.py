@@ -30,6 +30,7 @@ _NOTED_SECONDS, _WRONG_SECONDS = 0.25, 2.0
 _FULL = 0.9
 _NAMED = 3
 _SETUP = "run `tenure setup`"
+_ROLES = "`tenure permissions` prints what each role needs"
 
 
 class Finding(Struct, frozen=True):
@@ -68,7 +69,12 @@ async def examine(app: App, url: str, role: str | None, stuck_after: float) -> l
 
 
 def _refused(check: str, error: TenureError) -> Finding:
-    return Finding(check, "down" if isinstance(error, Unavailable) else "wrong", str(error))
+    down = isinstance(error, Unavailable)
+    if check == "server":
+        todo = f"say with --url or $TENURE_NATS_URL {'where it is' if down else 'which server, and whom to connect as'}"
+    else:
+        todo = "ask again; the server's own log says more" if down else _ROLES
+    return Finding(check, "down" if down else "wrong", str(error), todo)
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -116,15 +122,17 @@ def _rights(rights: Rights | None, conn: Connection, app: App, role: str | None)
         return [Finding("permissions", "ok", f"{who}: everything is permitted")]
     lacking = _lacking(rights, conn, app)
     enough = [name for name, words in lacking.items() if not words]
-    found = [Finding("permissions", "ok" if enough else "note", f"{who}: enough for {', '.join(enough) or 'no role'}")]
+    found = [Finding("permissions", "ok", f"{who}: enough for {', '.join(enough)}") if enough else
+             Finding("permissions", "note", f"{who}: enough for no role", _ROLES)]  # fmt: skip
     others = [name for name, words in lacking.items() if words and name != role]
     if others:
         found.append(
             Finding("permissions", "note", f"not enough for {', '.join(others)}", "--role says what is missing")
         )
     if role is not None and lacking[role]:
-        found.append(Finding("permissions", "wrong", f"not enough for {role}, which must {', '.join(lacking[role])}",
-                             "`tenure permissions` prints what each role needs"))  # fmt: skip
+        found.append(
+            Finding("permissions", "wrong", f"not enough for {role}, which must {', '.join(lacking[role])}", _ROLES)
+        )
     return found
 
 
@@ -169,11 +177,12 @@ async def _life(app: App, conn: Connection, topology: Topology, stuck_after: flo
     await stores.know_the_time()
     every = await session_rows(stores, every=True, count=False)
     rows = [row for row in every if row.closed is None]
-    lanes = await queue_rows(stores, rows)
-    owing = await suspects(stores, gone_by(every), bodies=False)
+    stored = await stores.work.stored(stores.runs.patience())
+    lanes = await queue_rows(stores, rows, stored=stored.lanes)
+    owing = await suspects(stores, gone_by(every), stored, bodies=False)
     late = [one for one in owing if one.unchanged_seconds >= stuck_after]
-    foreign = sorted((await stores.work.stored(stores.runs.patience())).foreign)
-    found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after), *_foreign(foreign)]
+    foreign = _foreign(app.names.work_stream, sorted(stored.foreign))
+    found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after), *foreign]
     holds = await Client.over(app, stores).blocks()
     if holds:
         found.append(
@@ -198,7 +207,10 @@ def _processes(rows: list[SessionRow], lanes: list[QueueRow]) -> Iterator[Findin
     else:
         yield Finding("supervisors", "down" if busy else "note", "none is alive: what a crash leaves is not repaired",
                       "run `tenure supervisor module:app`, best two of them")  # fmt: skip
-    yield Finding("workers", "ok" if alive["worker"] else "note", f"{alive['worker']} alive")
+    if alive["worker"]:
+        yield Finding("workers", "ok", f"{alive['worker']} alive")
+    else:
+        yield Finding("workers", "note", "none is alive: what is submitted waits", "run `tenure worker module:app`")
     silent = [f"{row.kind} {row.host} {row.pid}, for {span(row.beat_seconds)}" for row in rows if row.state == "silent"]
     if silent:
         yield Finding(
@@ -230,9 +242,9 @@ def _stuck(late: list[Suspect], seconds: float) -> Iterator[Finding]:
     )
 
 
-def _foreign(subjects: list[str]) -> Iterator[Finding]:
+def _foreign(stream: str, subjects: list[str]) -> Iterator[Finding]:
     if subjects:
-        yield Finding("work stream", "note", f"messages at {len(subjects)} subjects that name no run: {_some(subjects)}",
+        yield Finding("messages", "note", f"{stream} has {len(subjects)} subjects that name no run: {_some(subjects)}",
                       "supervisors remove them, or `tenure repair` does; let only Tenure's own users publish there:"
                       " `tenure permissions`")  # fmt: skip
 

@@ -77,7 +77,8 @@ async def _dry(app: App, url: str | None, *, as_json: bool) -> int:
 
     async with o.looking(app, url) as client:
         rows = await session_rows(client.stores, every=True, count=False)
-        found = await suspects(client.stores, gone_by(rows))
+        stored = await client.stores.work.stored(client.stores.runs.patience())
+        found = await suspects(client.stores, gone_by(rows), stored)
     silent = [row for row in rows if row.state == "silent"]
     if as_json:
         print_json({"sessions": silent, "keys": found})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -37,16 +38,24 @@ class Lanes:
         self._conn = conn
         self._names = names
 
-    async def look(self, patience: Patience, *, unserved: bool = True) -> list[Lane]:
+    async def look(
+        self, patience: Patience, *, unserved: bool = True, stored: Mapping[tuple[str, str], int] | None = None
+    ) -> list[Lane]:
         """Every lane, by queue and then by priority. Raises Unavailable.
 
         ``unserved``: also of queues that no worker ever worked on; that is asked of the server only where more is stored than
-        the other lanes account for, for it lists every subject then.
+        the other lanes account for, for it lists every subject then. ``stored``: what such a list, made a moment ago, had.
         """
         found = [await self._lane(info, patience) for info in await self._consumers(patience)]
-        if unserved and await self._stored(patience) > sum(lane.waiting + lane.in_hand for lane in found):
+        if (
+            unserved
+            and stored is None
+            and await self._stored(patience) > sum(lane.waiting + lane.in_hand for lane in found)
+        ):
+            stored = await self._counts(patience)
+        if unserved and stored is not None:
             known = {(lane.queue, lane.priority) for lane in found}
-            for (queue, priority), number in (await self._counts(patience)).items():
+            for (queue, priority), number in stored.items():
                 if (queue, priority) not in known:
                     found.append(Lane(
                         queue=queue, priority=priority, waiting=number, consumed=False,

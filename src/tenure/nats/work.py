@@ -7,6 +7,7 @@ inside the duplicate window would be acknowledged and not stored [25]).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -105,13 +106,15 @@ class Stored(msgspec.Struct, frozen=True):
     """What the work stream held ``at`` that time of the server's.
 
     ``parked``: by limit the (key token, run id) of each. ``foreign``: subjects that name nothing of Tenure's, a thousand at most.
+    ``lanes``: how many wake-ups by (queue, priority).
     """
 
     at: float
     wakeups: Messages
     timers: Messages
     parked: dict[str, set[tuple[str, str]]]
-    foreign: frozenset[str] = frozenset()
+    foreign: frozenset[str]
+    lanes: Counter[tuple[str, str]]
 
 
 class _Subjects(msgspec.Struct):
@@ -221,9 +224,14 @@ class Work:
         parked: dict[str, set[tuple[str, str]]] = {}
         foreign: set[str] = set()
         names, take = self._names, self._subjects
-        at = await take(
-            names.work_prefix, lambda parts: wakeups.add(f"{parts[0]}.{parts[2]}.{parts[3]}"), foreign, patience
-        )
+        lanes: Counter[tuple[str, str]] = Counter()
+
+        def take_wakeup(parts: tuple[str, ...]) -> None:
+            queue, priority, token, run_id = parts
+            wakeups.add(f"{queue}.{token}.{run_id}")
+            lanes[queue, priority] += 1
+
+        at = await take(names.work_prefix, take_wakeup, foreign, patience)
         await take(names.timer_prefix, lambda parts: timers.add(f"{parts[0]}.{parts[1]}"), foreign, patience)
         # A run that is woken between two of these lists is in none of them: whoever looks after it asks once more.
         await take(
@@ -232,7 +240,7 @@ class Work:
             foreign,
             patience,
         )
-        return Stored(at, Messages(wakeups), Messages(timers), parked, frozenset(foreign))
+        return Stored(at, Messages(wakeups), Messages(timers), parked, frozenset(foreign), lanes)
 
     async def _subjects(
         self, prefix: str, take: Callable[[tuple[str, ...]], object], foreign: set[str], patience: Patience

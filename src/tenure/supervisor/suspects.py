@@ -15,6 +15,7 @@ from tenure.core.records import Phase, State, read_state
 from tenure.core.subjects import encode_key
 from tenure.core.sweeps import deserves_a_look
 from tenure.nats.scan import Header
+from tenure.nats.work import Stored
 from tenure.stores import Stores
 from tenure.supervisor.places import LeftParked
 
@@ -30,13 +31,14 @@ class Suspect(Struct, frozen=True, kw_only=True):
     unchanged_seconds: float
 
 
-async def suspects(stores: Stores, is_gone: Callable[[str], bool], *, bodies: bool = True) -> list[Suspect]:
+async def suspects(
+    stores: Stores, is_gone: Callable[[str], bool], stored: Stored, *, bodies: bool = True
+) -> list[Suspect]:
     """Every key that a sweep would have looked at now, the longest unchanged first. Raises Unavailable.
 
-    Without ``bodies`` those are left out that only wait for a body to end which may still run: in its grace, or of an older
-    generation that nobody told to stop.
+    ``stored``: what the work stream held a moment ago: before the headers are read, as in a sweep. Without ``bodies`` those are
+    left out that only wait for a body to end which may still run: in its grace, or of an older generation that nobody told to stop.
     """
-    stored = await stores.work.stored(stores.runs.patience())
     parked = LeftParked(stored.parked)
     found: list[Suspect] = []
 
