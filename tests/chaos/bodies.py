@@ -50,7 +50,7 @@ app = App(
     ),
 )
 GRACE = 1.0
-_QUICK = Retry(max_attempts=6, initial=0.1, maximum=0.5)
+QUICK = Retry(max_attempts=6, initial=0.1, maximum=0.5)
 
 
 @cache
@@ -58,21 +58,24 @@ def _journal(_pid: int) -> Journal:
     return Journal(Path(os.environ["CHAOS_FOLDER"]), "bodies")
 
 
-def _line(
+def line(
     ctx: Context,
     actor: str,
-    what: Literal["start", "end"],
+    what: Literal["start", "beat", "end"],
     how: str = "",
     spawned: tuple[str, ...] = (),
     *,
     rescheduled: bool = False,
+    worker: int = 0,
     **about: Any,
 ) -> None:
+    """Write a line of a body. ``worker``: the process id of its worker, if it runs in a child process of that."""
     _journal(os.getpid()).write(
         BodyLine(
             at=steady(),
             wall=time.time(),
-            pid=os.getpid(),
+            pid=worker or os.getpid(),
+            child=os.getpid() if worker else 0,
             actor=actor,
             key=ctx.key,
             generation=ctx.generation,
@@ -90,7 +93,7 @@ def _line(
     )
 
 
-class _Asked:
+class Asked:
     """What a body has asked for: keys of children, and whether a successor."""
 
     def __init__(self) -> None:
@@ -99,10 +102,10 @@ class _Asked:
 
 
 @contextmanager
-def _told(ctx: Context, actor: str, **about: Any) -> Iterator[_Asked]:
+def told(ctx: Context, actor: str, worker: int = 0, **about: Any) -> Iterator[Asked]:
     """Write the start and the end of a body, and what it has asked for; and ``about`` its start, as the line has it."""
-    asked = _Asked()
-    _line(ctx, actor, "start", **about)
+    asked = Asked()
+    line(ctx, actor, "start", worker=worker, **about)
     how = "return"
     try:
         yield asked
@@ -119,95 +122,95 @@ def _told(ctx: Context, actor: str, **about: Any) -> Iterator[_Asked]:
         how = "raise"
         raise
     finally:
-        _line(ctx, actor, "end", how, tuple(asked.spawned), rescheduled=asked.rescheduled)
+        line(ctx, actor, "end", how, tuple(asked.spawned), rescheduled=asked.rescheduled, worker=worker)
 
 
-def _tag(ctx: Context) -> str:
+def tag(ctx: Context) -> str:
     return f"{ctx.run_id}.{ctx.attempt}"
 
 
-def _chance(ctx: Context, of: int) -> bool:
+def by_chance(ctx: Context, of: int) -> bool:
     """True for one attempt of ``of``, the same for ever."""
-    return crc32(_tag(ctx).encode()) % of == 0
+    return crc32(tag(ctx).encode()) % of == 0
 
 
-@app.actor(retry=_QUICK, grace=GRACE, result_ttl=5)
+@app.actor(retry=QUICK, grace=GRACE, result_ttl=5)
 async def noop(ctx: Context) -> str:
     """Short: one write after the other. Its record expires soon, so its key lives again and again."""
-    with _told(ctx, "noop"):
-        return _tag(ctx)
+    with told(ctx, "noop"):
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def nap(ctx: Context, seconds: float) -> str:
-    with _told(ctx, "nap"):
+    with told(ctx, "nap"):
         await asyncio.sleep(seconds)  # body:
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE, queue="plain")
+@app.actor(retry=QUICK, grace=GRACE, queue="plain")
 def thread(ctx: Context, seconds: float) -> str:
-    with _told(ctx, "thread"):
+    with told(ctx, "thread"):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             ctx.check()
             time.sleep(0.02)  # body:
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def block(ctx: Context, seconds: float) -> str:
     """Blocks the whole event loop of its worker."""
-    with _told(ctx, "block"):
+    with told(ctx, "block"):
         time.sleep(seconds)  # noqa: ASYNC251  # body: (blocking the loop is what this body is for)
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE, priority="high")
+@app.actor(retry=QUICK, grace=GRACE, priority="high")
 async def flaky(ctx: Context) -> str:
-    with _told(ctx, "flaky"):
+    with told(ctx, "flaky"):
         await asyncio.sleep(0.05)  # body:
-        if _chance(ctx, 2):
+        if by_chance(ctx, 2):
             raise RuntimeError("this attempt fails")
-        return _tag(ctx)
+        return tag(ctx)
 
 
 @app.actor(retry=Retry(max_attempts=3, initial=0.1, maximum=0.2), grace=GRACE, priority="low")
 async def doomed(ctx: Context) -> str:
-    with _told(ctx, "doomed"):
+    with told(ctx, "doomed"):
         raise RuntimeError("every attempt fails")
 
 
-@app.actor(retry=_QUICK, grace=GRACE, every=timedelta(seconds=0.4))
+@app.actor(retry=QUICK, grace=GRACE, every=timedelta(seconds=0.4))
 async def tick(ctx: Context) -> str:
     """Perpetual; every fifth generation of its key ends the chain, which follows with a short run."""
-    with _told(ctx, "tick") as asked:
+    with told(ctx, "tick") as asked:
         await asyncio.sleep(0.1)  # body:
         if ctx.generation % 5 == 0:
             ctx.reschedule(delay=0.0, call=noop.call())
             asked.rescheduled = True
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def parent(ctx: Context, children: int) -> str:
     """Spawns children under keys that name this very attempt."""
-    with _told(ctx, "parent") as asked:
+    with told(ctx, "parent") as asked:
         for number in range(children):
             key = f"child-{ctx.run_id}-{ctx.attempt}-{number}"
             ctx.spawn(nap.call(0.05) if number % 2 else flaky.call(), key=key)
             asked.spawned.append(key)
         await asyncio.sleep(0.05)  # body:
-        if _chance(ctx, 4):
+        if by_chance(ctx, 4):
             raise RuntimeError("this attempt fails: its children must not be")
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def note(ctx: Context) -> str:
     """A hook."""
-    with _told(ctx, "note"):
-        return _tag(ctx)
+    with told(ctx, "note"):
+        return tag(ctx)
 
 
 @app.actor(
@@ -215,103 +218,103 @@ async def note(ctx: Context) -> str:
 )
 async def hooked(ctx: Context) -> str:
     """Ends in every way, and has a hook for each."""
-    with _told(ctx, HOOKED):
+    with told(ctx, HOOKED):
         await asyncio.sleep(0.1)  # body:
-        if _chance(ctx, 2):
+        if by_chance(ctx, 2):
             raise RuntimeError("this attempt fails")
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def drowsy(ctx: Context) -> str:
-    with _told(ctx, "drowsy"):
+    with told(ctx, "drowsy"):
         await asyncio.sleep(0.02)  # body:
         if ctx.attempt < 3:
             raise Snooze(0.3)
-        return _tag(ctx)
+        return tag(ctx)
 
 
 @app.actor(retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
 async def stubborn(ctx: Context) -> str:
     """Its first two attempts go on for two seconds whatever they are told."""
-    with _told(ctx, "stubborn"):
+    with told(ctx, "stubborn"):
         until = time.monotonic() + (2.0 if ctx.attempt < 3 else 0.0)
         while time.monotonic() < until:
             try:
                 await asyncio.sleep(0.05)  # body:
             except asyncio.CancelledError:
                 continue
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def again(ctx: Context) -> str:
     """Asks for a successor, but for every fourth generation of its key."""
-    with _told(ctx, "again") as asked:
+    with told(ctx, "again") as asked:
         await asyncio.sleep(0.05)  # body:
         if ctx.generation % 4:
             ctx.reschedule(delay=0.2)
             asked.rescheduled = True
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(1)])
+@app.actor(retry=QUICK, grace=GRACE, limits=[Limit(1)])
 async def solo(ctx: Context) -> str:
     """One at a time."""
-    with _told(ctx, "solo", limit="solo", allowed=1):
+    with told(ctx, "solo", limit="solo", allowed=1):
         await asyncio.sleep(0.1)  # body:
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE, limits=[Limit(3, per="tenant")])
+@app.actor(retry=QUICK, grace=GRACE, limits=[Limit(3, per="tenant")])
 async def shared(ctx: Context, tenant: str, seconds: float) -> str:
     """Three at a time of each tenant; some attempts fail, and ask for a place again."""
-    with _told(ctx, "shared", limit=f"shared {tenant}", allowed=3):
+    with told(ctx, "shared", limit=f"shared {tenant}", allowed=3):
         await asyncio.sleep(seconds)  # body:
-        if _chance(ctx, 5):
+        if by_chance(ctx, 5):
             raise RuntimeError("this attempt fails")
-        return _tag(ctx)
+        return tag(ctx)
 
 
 _METERED = 3, 2.0
 """So many starts in so many seconds."""
 
 
-@app.actor(retry=_QUICK, grace=GRACE, limits=[RateLimit(*_METERED)])
+@app.actor(retry=QUICK, grace=GRACE, limits=[RateLimit(*_METERED)])
 async def metered(ctx: Context) -> str:
     """Not too often."""
-    with _told(ctx, "metered", rate=rate_name("metered", Rate(n=_METERED[0], seconds=_METERED[1]), b"{}")):
-        return _tag(ctx)
+    with told(ctx, "metered", rate=rate_name("metered", Rate(n=_METERED[0], seconds=_METERED[1]), b"{}")):
+        return tag(ctx)
 
 
-@app.actor(name=SETTLED, retry=_QUICK, grace=GRACE, limits=[Debounce(SETTLE_SECONDS, MAX_WAIT_SECONDS)])
+@app.actor(name=SETTLED, retry=QUICK, grace=GRACE, limits=[Debounce(SETTLE_SECONDS, MAX_WAIT_SECONDS)])
 async def settled(ctx: Context, said: str) -> str:
     """Many asks make one run, of the last one's argument: its id."""
-    with _told(ctx, SETTLED, said=said):
+    with told(ctx, SETTLED, said=said):
         await asyncio.sleep(0.05)  # body:
-        return _tag(ctx)
+        return tag(ctx)
 
 
-@app.actor(name=COOLED, retry=_QUICK, grace=GRACE, limits=[Cooldown(COOLDOWN_SECONDS)])
+@app.actor(name=COOLED, retry=QUICK, grace=GRACE, limits=[Cooldown(COOLDOWN_SECONDS)])
 async def cooled(ctx: Context) -> str:
     """Not again so soon."""
-    with _told(ctx, COOLED):
+    with told(ctx, COOLED):
         await asyncio.sleep(0.05)  # body:
-        return _tag(ctx)
+        return tag(ctx)
 
 
 @app.actor(
-    name=CHIME, retry=_QUICK, grace=GRACE, cron=f"*/{CHIME_SECONDS:.0f} * * * * *", catch_up="all", autostart=True
+    name=CHIME, retry=QUICK, grace=GRACE, cron=f"*/{CHIME_SECONDS:.0f} * * * * *", catch_up="all", autostart=True
 )
 async def chime(ctx: Context) -> str:
     """Starts by itself, and makes up for what was missed."""
-    with _told(ctx, CHIME):
-        return _tag(ctx)
+    with told(ctx, CHIME):
+        return tag(ctx)
 
 
-@app.actor(retry=_QUICK, grace=GRACE)
+@app.actor(retry=QUICK, grace=GRACE)
 async def mail(ctx: Context, seconds: float) -> str:
     """Asked for by programs without Tenure."""
-    with _told(ctx, "mail"):
+    with told(ctx, "mail"):
         await asyncio.sleep(seconds)  # body:
-        return _tag(ctx)
+        return tag(ctx)

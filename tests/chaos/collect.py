@@ -20,7 +20,8 @@ from tenure.nats.connection import ApiError, Lost, NotSent
 from tenure.nats.scan import Header
 from tenure.stores import Stores
 from tests.chaos.bodies import app
-from tests.history.evidence import CHIME, EntrySeen, Revision, SessionSeen, entry_of, revision_of
+from tests.history.evidence import CHIME, EntrySeen, Revision, SessionSeen
+from tests.history.reading import entry_of, revision_of
 
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
 _TRIES = 3

@@ -55,6 +55,8 @@ from tests.chaos.bodies import (
 from tests.chaos.journal import Journal
 from tests.history.evidence import AskLine
 
+Choice = tuple[int, Callable[[], Call[Any]]]
+"""What may be asked for, and its weight."""
 _AT_ONCE = 24
 _HOT = 40
 """So many keys get nearly half of everything, so that what is asked of one key meets what runs of it."""
@@ -73,8 +75,17 @@ _SWITCHES: tuple[dict[str, str], ...] = (
 class Producer:
     """Asks at a rate, so many at once."""
 
-    def __init__(self, client: Client, journal: Journal, chance: random.Random, keys: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        journal: Journal,
+        chance: random.Random,
+        keys: int,
+        more: Callable[[random.Random], list[Choice]] = lambda _chance: [],
+    ) -> None:
+        """``more``: what else may be asked for."""
         self._client = client
+        self._more = more
         self._journal = journal
         self._chance = chance
         self._keys = keys
@@ -112,7 +123,7 @@ class Producer:
     def _call(self) -> Call[Any]:
         chance = self._chance
         seconds = round(0.2 + 2.8 * chance.random() ** 2, 3)
-        calls: list[tuple[int, Callable[[], Call[Any]]]] = [
+        calls: list[Choice] = [
             (20, noop.call),
             (20, partial(nap.call, seconds)),
             (12, partial(thread.call, seconds / 2)),
@@ -128,6 +139,7 @@ class Producer:
             (12, solo.call),
             (5, metered.call),
             (16, partial(shared.call, chance.choice("aab"), seconds / 2)),
+            *self._more(chance),
         ]
         return chance.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]()
 
@@ -242,6 +254,8 @@ class Producer:
 
 
 async def _main(seed: int, rate: float, keys: int) -> None:
+    from tests.chaos.apart import calls  # not for the simulation, which has no child processes
+
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     journal = Journal(Path(os.environ["CHAOS_FOLDER"]), "asks")
@@ -249,7 +263,7 @@ async def _main(seed: int, rate: float, keys: int) -> None:
     while not stopping.is_set():
         with contextlib.suppress(TenureError):  # no server yet, or no leader: what asks for a start tries again
             async with app.connect() as client:
-                await _ask_until(stopping, Producer(client, journal, chance, keys), rate)
+                await _ask_until(stopping, Producer(client, journal, chance, keys, calls), rate)
                 return
         await asyncio.sleep(0.2)  # paused: before the next try to connect
 

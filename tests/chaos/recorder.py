@@ -20,7 +20,8 @@ from tenure.core.subjects import decode_key
 from tenure.nats.connection import Connection
 from tests.chaos.bodies import app
 from tests.chaos.journal import Journal
-from tests.history.evidence import EntryLine, entry_of, revision_of
+from tests.history.evidence import EntryLine
+from tests.history.reading import entry_of, revision_of
 
 
 async def main() -> None:

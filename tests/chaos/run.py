@@ -208,7 +208,7 @@ class Chaos:
         port = 9100 if space else _free_port()
         self._metrics[name] = f"http://{address}:{port}/metrics"
         metrics = ("--metrics-host", address, "--metrics-port", str(port))
-        target = "tests.chaos.bodies:app"
+        target = "tests.chaos.apart:app"
         return self._child(name, space, "-m", "tenure.cli", command, target, "--log-json", *metrics, *options)
 
     def _place(self, name: str) -> tuple[str, str]:

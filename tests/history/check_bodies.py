@@ -19,6 +19,7 @@ def check_bodies(known: Known) -> Iterator[Violation]:
     yield from _outcomes_have_bodies(known)
     yield from _stopped_for_a_reason(known)
     yield from _no_two_at_once(known)
+    yield from _end_with_their_worker(known)
 
 
 def _started_once(known: Known) -> Iterator[Violation]:
@@ -110,6 +111,19 @@ def _outcomes_have_bodies(known: Known) -> Iterator[Violation]:
             key = known.by_seq[seq].key
             yield Violation(
                 "no late outcome", key, f"{last.run_id} succeeded by attempt {last.attempt}, whose body did not return"
+            )
+
+
+def _end_with_their_worker(known: Known) -> Iterator[Violation]:
+    """A child process is gone when its worker is: nothing of its body is done after that."""
+    died = {death.pid: death.at for death in known.evidence.deaths}
+    for line in known.evidence.bodies:
+        late = line.at - died.get(line.pid, math.inf)
+        if line.child and late > known.evidence.clocks.observers:
+            yield Violation(
+                "ends with its worker",
+                line.key,
+                f"attempt {line.attempt} of {line.run_id}: a {line.what} in {line.child}, {late:.3f} s after {line.pid} died",
             )
 
 

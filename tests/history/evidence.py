@@ -7,19 +7,12 @@ writes that as both, whatever the clocks of its processes say.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-
-from tenure.core import rates
-from tenure.core.expiry import expires_at
-from tenure.core.permits import decode_entry
-from tenure.core.records import Record
-from tenure.core.schedule import is_perpetual
-from tenure.core.switches import decode_board
 
 HOOKED = "hooked"
 """The actor that has a hook for each way in which its runs can end."""
@@ -32,7 +25,11 @@ COOLED, COOLDOWN_SECONDS = "cooled", 2.0
 
 
 class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a worker process: a body has started, or has ended with ``how`` (return, raise, stop, ...)."""
+    """One line of a worker process: a body has started, or has ended with ``how`` (return, raise, stop, ...).
+
+    ``child``: of a body in a child process of the worker ``pid``, that one's id. It may be killed at any time and leave no
+    end; so it writes a beat now and again, and is known to have run until the last.
+    """
 
     at: float
     wall: float
@@ -44,7 +41,7 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     fence: int
     session: str
-    what: Literal["start", "end"]
+    what: Literal["start", "beat", "end"]
     how: str = ""
     spawned: tuple[str, ...] = ()
     rescheduled: bool = False
@@ -55,6 +52,7 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str = ""
     said: str = ""
     """The name of its rate's entry, if it has one; its queue; of a debounced body the id of the ask whose argument it has."""
+    child: int = 0
 
 
 class CommandLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -325,71 +323,3 @@ class Violation(Struct, frozen=True, order=True):
     invariant: str
     key: str
     what: str
-
-
-_LIMIT, _RATE, _BOARD = "limit.", "rate.", "switch.board"
-"""What the subjects of entries have in the place of a key, or how that begins."""
-
-
-def entry_of(token: str, data: bytes, *, seq: int, stored: float, gone: bool) -> EntrySeen | None:
-    """The part of an entry that the checker looks at; None: what is stored under this token is a record."""
-    if token.startswith(_LIMIT):
-        name = token[len(_LIMIT) :]
-        if gone:
-            return LimitSeen(seq=seq, name=name)
-        entry = decode_entry(data)
-        return LimitSeen(seq=seq, name=name, n=entry.n, places=len(entry.permits))
-    if token.startswith(_RATE):
-        name = token[len(_RATE) :]
-        if gone:
-            return RateSeen(seq=seq, name=name, stored=stored)
-        rate = rates.decode_entry(data)
-        marks = tuple((mark / rates.SECOND, number) for mark, number in rate.marks)
-        return RateSeen(seq=seq, name=name, stored=stored, n=rate.n, marks=marks, places=len(rate.places))
-    if token == _BOARD:
-        switches = () if gone else decode_board(data).switches
-        seen = (SwitchSeen(id=s.id, kind=s.kind, name=s.name, pattern=s.pattern, until=s.until) for s in switches)
-        return BoardSeen(seq=seq, stored=stored, switches=tuple(seen))
-    return None
-
-
-def revision_of(record: Record | None, *, key: str, seq: int, before: int, stored: float = 0.0) -> Revision:
-    """The part of a record that the checker looks at."""
-    if record is None:
-        return Revision(seq=seq, before=before, key=key, stored=stored, gone=True)
-    holder, last, policy = record.holder, record.last, record.task.policy
-    return Revision(
-        seq=seq,
-        before=before,
-        key=key,
-        stored=stored,
-        until=expires_at(record),
-        run_id=record.run_id,
-        generation=record.generation,
-        phase=record.phase.value,
-        actor=record.task.actor,
-        overlap=policy.overlap,
-        every=is_perpetual(policy),
-        due=record.due,
-        tick=record.tick,
-        since=record.settling.since if record.settling is not None else 0.0,
-        attempt=record.attempt,
-        stopped=record.stop is not None,
-        holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,
-        previous=tuple(PreviousSeen(p.session, p.run_id, p.attempt, p.deadline) for p in record.previous),
-        last=LastSeen(last.run_id, last.generation, last.phase.value, last.at, last.attempt, last.session)
-        if last
-        else None,
-        outbox=tuple(entry.id for entry in record.outbox),
-        outbox_keys=tuple(entry.key for entry in record.outbox),
-        seen=len(record.to_forget),
-        uncounted=dict(_uncounted(record)),
-    )
-
-
-def _uncounted(record: Record) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for count in record.uncounted:
-        found[count.what] += count.number
-    found["superseded"] += sum(not entry.counted for entry in record.previous)
-    return +found

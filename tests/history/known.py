@@ -13,7 +13,10 @@ from tests.history.past import Past
 
 
 class Body(Struct, frozen=True, kw_only=True):
-    """One body, from its start to its end or to the death of its process (for ever, if neither was seen)."""
+    """One body, from its start to its end or to the death of its process (for ever, if neither was seen).
+
+    In a child process: to its end or to its last sign of life.
+    """
 
     start: BodyLine
     end: BodyLine | None
@@ -24,8 +27,13 @@ def bodies_of(evidence: Evidence) -> list[Body]:
     """Every body that started."""
     ends = {(line.pid, line.run_id, line.attempt): line for line in evidence.bodies if line.what == "end"}
     died = {death.pid: death.at for death in evidence.deaths}
+    beats = {(line.child, line.run_id, line.attempt): line.at for line in evidence.bodies if line.child}
+
+    def until(line: BodyLine) -> float:
+        return beats[line.child, line.run_id, line.attempt] if line.child else died.get(line.pid, math.inf)
+
     return [
-        Body(start=line, end=end, until=end.at if end else died.get(line.pid, math.inf))
+        Body(start=line, end=end, until=end.at if end else until(line))
         for line in evidence.bodies
         if line.what == "start"
         for end in [ends.get((line.pid, line.run_id, line.attempt))]

@@ -77,7 +77,7 @@ class Story:
 
     def start(self, at: float, **changes: Any) -> None:
         """A body of the newest revision's holder starts."""
-        self._body(at, what="start", **changes)
+        self._body(at, **({"what": "start"} | changes))
 
     def end(self, at: float, how: str = "return", **changes: Any) -> None:
         """That body ends."""

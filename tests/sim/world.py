@@ -38,10 +38,9 @@ from tests.history.evidence import (
     Evidence,
     Fault,
     Revision,
-    entry_of,
-    revision_of,
 )
 from tests.history.expiries import with_expiries
+from tests.history.reading import entry_of, revision_of
 from tests.sim.faults import FaultyLink, Mixture, mixture_of
 from tests.sim.loop import Process, SimLoop, process_here, process_of
 from tests.sim.machine import EPOCH, SimClock
