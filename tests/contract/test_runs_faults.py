@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
-from tenure.core.outcomes import Did, Why
+from tenure.core.outcomes import Did, Refused, Why
 from tenure.core.records import Phase, Policy
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
@@ -261,13 +261,28 @@ async def test_a_write_that_was_applied_unheard_is_recognised_by_who_wrote_it(na
         assert result.record.attempt == 1
 
 
-async def test_a_write_that_the_server_says_is_in_flight_is_of_unknown_fate(nats_server: str, namespace: str):
-    """10164 is no refusal: what is in flight may be this very write. Made again, it is refused, and recognised."""
+async def test_a_write_that_the_server_did_not_propose_has_not_happened(nats_server: str, namespace: str):
+    """10164: another is in flight, and wins. So there is no doubt about this one, and nobody takes the other for it."""
     async with proxied(nats_server) as proxy, connect(proxy.url, namespace, FAST) as stores:
         made = await submitted(stores)
-        unheard = proxy.lose_answer(lambda p: p.says("Tenure-State: running"))
         claim = c.Claim(session="s", run_id=made.record.run_id, next_run_id="")
-        answers = asyncio.create_task(say_in_flight(proxy, unheard, 1))
+        async with connect(nats_server, namespace) as others:
+            lost = proxy.lose(lambda p: p.says("Tenure-State: running"))
+            result = asyncio.create_task(stores.runs.commit("k", claim, mine=lambda _record: True))
+            await lost.done.wait()
+            won = await claimed(others, made.record)
+            await say_in_flight(proxy, lost, 1)
+        assert await result == Declined(Refused(Why.BUSY), Found(won.record, won.revision), unsure=False)
+
+
+async def test_a_write_that_the_server_says_is_in_flight_may_be_an_earlier_copy_of_it(nats_server: str, namespace: str):
+    """The first was proposed and its answer lost, the second met it there (10164), the third is refused: it is recognised."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+        made = await submitted(stores)
+        proxy.lose_answer(lambda p: p.says("Tenure-State: running"))
+        second = proxy.lose(lambda p: p.says("Tenure-State: running"))
+        claim = c.Claim(session="s", run_id=made.record.run_id, next_run_id="")
+        answers = asyncio.create_task(say_in_flight(proxy, second, 1))
         result = await stores.runs.commit(
             "k", claim, mine=lambda record: record.holder is not None and record.holder.session == "s"
         )

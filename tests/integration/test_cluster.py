@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,7 +14,9 @@ from msgspec.structs import asdict
 
 from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
 from tenure.core.subjects import Names
+from tenure.nats.connection import Connection
 from tenure.nats.embedded import EmbeddedServer
+from tenure.nats.swaps import EXPECT, IN_FLIGHT
 from tenure.testing import Cluster, nats_cluster
 from tests.conftest import Running, Supervisors, Workers
 from tests.gates import opened_at_last
@@ -206,6 +209,42 @@ async def test_an_idle_worker_hears_of_work_after_the_leader_of_its_consumer_was
         run = await _patiently(client, busy, "k")
         assert await run.result(ELECTION_SECONDS) is None
     assert busy.bodies == [("k", 1)]
+
+
+async def test_a_hundred_submits_of_one_key_at_once_are_one_run_and_none_is_in_doubt(client: Client, app: App):
+    """Most meet a write of the key that is in flight: the server proposes none of them, so each is told what became of its own."""
+    busy = Busy(app)
+    runs = await asyncio.gather(*(client.submit(busy.actor.call(), key="k") for _ in range(100)))
+    assert len({run.run_id for run in runs}) == 1
+
+
+async def test_a_cluster_stores_nothing_that_it_calls_in_flight(cluster: Cluster, namespace: str):
+    """What `nats/swaps.py` rests on: 10164 is said before anything is proposed. Eight connections write to one subject."""
+    async with contextlib.AsyncExitStack() as stack:
+        conns = [await Connection.open(cluster.url, Config(), name="swaps") for _ in range(8)]
+        for conn in conns:
+            stack.push_async_callback(conn.close)
+        spec = {"name": namespace, "subjects": [f"{namespace}.k"], "num_replicas": 3, "storage": "file"}
+        assert isinstance(await conns[0].api(f"STREAM.CREATE.{namespace}", spec), dict)
+        answers: dict[str, int] = {}
+        newest = 0
+
+        async def write(number: int) -> None:
+            nonlocal newest
+            for turn in range(100):
+                text = f"{number} {turn}"
+                ack = await conns[number].put(f"{namespace}.k", text.encode(), {EXPECT: str(newest)})
+                answers[text] = ack.error.err_code if ack.error else 0
+                newest = max(newest, ack.seq)
+
+        await asyncio.gather(*(write(number) for number in range(8)))
+        stored = set()
+        for sequence in range(1, newest + 1):
+            got = await conns[0].api(f"STREAM.MSG.GET.{namespace}", {"seq": sequence})
+            assert isinstance(got, dict)
+            stored.add(base64.b64decode(got["message"]["data"]).decode())
+    assert stored == {text for text, code in answers.items() if code == 0}
+    assert IN_FLIGHT in answers.values()
 
 
 async def test_a_cluster_without_a_quorum_is_unavailable_and_no_configuration_error(app: App, cluster: Cluster):

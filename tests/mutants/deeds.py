@@ -21,11 +21,18 @@ DEEDS = (
         (STORE + "test_runs_faults.py",),
     ),
     Guard(
-        "commit: what the server calls in flight (10164) is of unknown fate",
+        "commit: what a cluster did not propose (10164) has not happened",
         "src/tenure/nats/swaps.py",
-        "            unsure = unsure or ack.error.err_code == IN_FLIGHT\n",
-        "",
-        (STORE + "test_runs_faults.py::test_a_write_that_the_server_says_is_in_flight_is_of_unknown_fate",),
+        "            why = ack.error.description\n",
+        "            why, unsure = ack.error.description, True\n",
+        (STORE + "test_runs_faults.py::test_a_write_that_the_server_did_not_propose_has_not_happened",),
+    ),
+    Guard(
+        "commit: what a cluster did not propose (10164) may have been, in an earlier copy",
+        "src/tenure/nats/swaps.py",
+        "            why = ack.error.description\n",
+        "            why, unsure = ack.error.description, False\n",
+        (STORE + "test_runs_faults.py::test_a_write_that_the_server_says_is_in_flight_may_be_an_earlier_copy_of_it",),
     ),
     Guard(
         "dead letters: what the server calls in flight (10164) is no refusal",

@@ -3,7 +3,7 @@
 Every write is a compare-and-swap on the revision it was decided on; ``commit`` is the whole of "read, decide, CAS":
 
 * *refused* (10071): read and decide again.
-* *unknown* (no answer, disconnect, 10164): repeat **the same** CAS until the server answers or the revision has moved.
+* *unknown* (no answer, disconnect): repeat **the same** CAS until the server answers or the revision has moved.
   A read that does not show the write proves nothing: it may still be on its way [19]. Once the revision has moved it
   can no longer be applied.
 * only the caller whose own write was unknown may recognise it in what it then reads (``mine``).

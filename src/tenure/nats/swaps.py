@@ -9,6 +9,7 @@ from tenure.nats.patience import Patience
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
 WRONG_SEQUENCE = 10071
 IN_FLIGHT = 10164
+"""A cluster has another write of the subject under way, and did not propose this one."""
 
 
 async def swap(
@@ -25,8 +26,9 @@ async def swap(
     """Publish with ``EXPECT`` in the headers: (its revision or 0 if refused, whether it could have happened unseen).
 
     What got no answer is sent again just as it was, until the server takes or refuses it: a read that does not show it proves
-    nothing. ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown with
-    ``key`` and ``run_id`` where the fate of the write stays unknown.
+    nothing. ``IN_FLIGHT`` is sent again too: nothing happened, but who reads now does not see what is in flight.
+    ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown with ``key``
+    and ``run_id`` where the fate of the write stays unknown.
     """
     unsure = False
     while True:
@@ -41,11 +43,11 @@ async def swap(
         else:
             if ack.error is None:
                 return ack.seq, unsure
+            # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
+            unsure = unsure or epoch != conn.epoch
             if ack.error.err_code == WRONG_SEQUENCE:
-                # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
-                return 0, unsure or epoch != conn.epoch
+                return 0, unsure
             why = ack.error.description
-            unsure = unsure or ack.error.err_code == IN_FLIGHT
         if not await patience.pause():
             if unsure:
                 msg = f"a write of {what} has no known fate: {why}"
