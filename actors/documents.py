@@ -29,10 +29,11 @@ import asyncio
 import math
 from collections.abc import Iterator
 
-from actors.finding import find_documents
-from actors.reading import Document, Unreadable, open_document
-from actors.summary import KEPT_TERMS, Extracted, Refined, Tally, most_frequent, summarise
 from tenure import App, Context, Fail, Retry
+
+from .finding import find_documents
+from .reading import Document, Unreadable, open_document
+from .summary import KEPT_TERMS, Extracted, Refined, Tally, most_frequent, summarise
 
 __all__ = ["Extracted", "Refined", "app", "extract", "find_documents", "refine"]
 

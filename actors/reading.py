@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from actors.pages import (
+from .pages import (
     BOMS,
     PAGE_CHARACTERS,
     SLICE_BYTES,

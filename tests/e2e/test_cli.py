@@ -214,7 +214,6 @@ USAGE = {
     "a module with an empty part": (["worker", ".tasks:app"], "'.tasks' is no module"),
     "an empty key": (["show", "", "--app", "tasks:app"], "key is empty: give at least one character\n"),
     "a store that is a file": (["server", "--store", "tasks.py", "--port", "0"], "it is not a folder"),
-    "no checkout to demonstrate": (["demo"], "start it in the root of a checkout"),
 }
 
 

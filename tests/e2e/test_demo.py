@@ -21,7 +21,7 @@ from tenure.cli.demo_story import DocumentStory, Role, cast, key_of
 from tenure.core.records import SCHEMA, Holder, Last, Phase, Record, Task
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.runs import Found
-from tests.e2e.commands import ROOT, Cli, end
+from tests.e2e.commands import Cli, end
 from tests.support import wait_until
 
 WORDS = "The record decides and messages only wake; a stale copy never has the last word. "
@@ -43,7 +43,7 @@ def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
 
     Replaced and cancelled, waiting and running; and a schedule replaced in mid-check.
     """
-    report = Cli(tmp_path, "", "unused")("demo", str(folder), "--json", cwd=ROOT)
+    report = Cli(tmp_path, "", "unused")("demo", str(folder), "--json")
     said = json.loads(report.stdout)
     assert said["documents"] == 12
     assert all(said["checks"].values()), said
@@ -63,7 +63,7 @@ def test_the_demonstration_adds_up(folder: Path, tmp_path: Path) -> None:
 
 def test_a_folder_with_too_few_documents_is_told(tmp_path: Path) -> None:
     (tmp_path / "only.txt").write_text(WORDS, encoding="utf-8")
-    done = Cli(tmp_path, "", "unused")("demo", str(tmp_path), code=2, cwd=ROOT)
+    done = Cli(tmp_path, "", "unused")("demo", str(tmp_path), code=2)
     assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 7\n"
 
 
@@ -75,7 +75,7 @@ async def test_an_interrupted_demonstration_leaves_nothing(
     """Server, workers and the temporary store are gone, although the workers were in the middle of their work."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    process = Cli(tmp_path, "", "unused").start("demo", str(folder), cwd=ROOT, TMPDIR=str(scratch))
+    process = Cli(tmp_path, "", "unused").start("demo", str(folder), TMPDIR=str(scratch))
     parent = psutil.Process(process.pid)
     family: list[psutil.Process] = []
 

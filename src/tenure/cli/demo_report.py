@@ -160,7 +160,7 @@ async def _path_of(client: Client, last: Last) -> str:
 
 
 def refined_key(key: str) -> str:
-    """Key of the second leg (see ``actors.documents``)."""
+    """Key of the second leg (see ``tenure.examples.documents``)."""
     return f"{key}/refined"
 
 

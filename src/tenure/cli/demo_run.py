@@ -36,7 +36,7 @@ from tenure.nats.embedded import EmbeddedServer
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_DOCUMENTS, _MONITOR = "actors.documents:app", "actors.monitor:app"
+_DOCUMENTS, _MONITOR = "tenure.examples.documents:app", "tenure.examples.monitor:app"
 _WORKERS, _SLOTS = 2, 8
 _LOOK_SECONDS = 0.1
 _SILENCE_SECONDS = 3.0
@@ -234,7 +234,7 @@ async def _one_after_the_other(crash: Coroutine[Any, Any, None], story: Coroutin
 
 def _find(folder: Path | None, limit: int) -> list[Any]:
     """Documents and their roles; in a thread, because it walks a file system."""
-    from actors.documents import find_documents
+    from tenure.examples.documents import find_documents
 
     paths = find_documents(folder, limit)
     if len(paths) < LEAST_DOCUMENTS:

@@ -27,7 +27,7 @@ def load_app(target: str) -> App:
     """The App that ``module:attribute`` names; the current folder is looked in first."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise ConfigError(f"{target!r} names no app: write it as module:app, e.g. actors.documents:app")
+        raise ConfigError(f"{target!r} names no app: write it as module:app, e.g. tenure.examples.documents:app")
     if "/" in module_name or module_name.endswith(".py") or not all(module_name.split(".")):
         raise ConfigError(
             f"{module_name!r} is no module: write {target!r} as module:app, e.g. {_as_module(module_name)}:{attribute}"
@@ -47,7 +47,7 @@ def load_app(target: str) -> App:
 
 def _as_module(path: str) -> str:
     parts = path.removesuffix(".py").replace("/", ".").split(".")
-    return ".".join(filter(None, parts)) or "actors.documents"
+    return ".".join(filter(None, parts)) or "tenure.examples.documents"
 
 
 def _import(name: str) -> Any:
