@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
     parser.add_argument("--least-kills", type=int, default=0, help="the nemesis goes on until there are so many")
+    parser.add_argument("--first", action="append", default=[], metavar="FAULT", help="begin with it; may be repeated")
     parser.add_argument("--least-keys", type=int, default=0, help="a run with fewer has shown too little, and fails")
     parser.add_argument(
         "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
@@ -32,6 +33,7 @@ def main() -> int:
     print(f"chaos: {again}", flush=True)
 
     from tests.chaos import network  # what it imports reads the environment
+    from tests.chaos.endings import check_endings, left_behind
     from tests.chaos.report import show, table_of, too_few
     from tests.chaos.run import Chaos, Settings
     from tests.history.checker import check
@@ -48,13 +50,15 @@ def main() -> int:
         keys=asked.keys,
         rate=asked.rate,
         least_kills=asked.least_kills,
+        first=tuple(asked.first),
         quiet_seconds=asked.quiet,
     )
     good = False
     try:
         with Chaos(settings) as chaos:
             evidence = chaos.go()
-        violations = check(evidence)
+        found = [*check(evidence), *check_endings(evidence, chaos.faults), *left_behind(folder / "logs")]
+        violations = sorted(found)
         title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
         show(table_of(title, evidence, chaos.faults, violations), violations)
         few = too_few(evidence, keys=asked.least_keys)

@@ -44,6 +44,7 @@ class Child:
         self.suspended = False
         self._env = os.environ | (env or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked_at = 0.0
         self._log_start = 0
 
     @property
@@ -70,6 +71,7 @@ class Child:
                 start_new_session=True,
             )
         self.suspended = False
+        self._asked_at = 0.0
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -83,39 +85,61 @@ class Child:
         """SIGKILL."""
         self.end("kill", 0.0)
 
-    def term(self, seconds: float) -> None:
-        """SIGTERM, and SIGKILL after so many seconds."""
-        self.end("term", seconds)
+    def ask_to_end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """A signal after which it has to end by itself. ``end`` must follow."""
+        self._asked_at = steady()
+        self._signal(number)
+        self.resume()
 
     def end(self, how: str, seconds: float) -> None:
+        """Have it end: "kill" at once, "term" by SIGTERM, and by SIGKILL after so many seconds more."""
+        if how == "term" and self.running and not self._asked_at:
+            self.ask_to_end()
+        ready = self.said(".ready")
         process, self._process = self._process, None
         if process is None:
             return
-        killed_at = steady()
-        if how == "term" and process.poll() is None:
-            process.terminate()
-            process.send_signal(signal.SIGCONT)
-            try:
-                process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                how = "kill"
-                killed_at = steady()
-        if process.poll() is None:
+        killed_at = self._asked_at or steady()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            how, killed_at = "kill", steady()
             process.kill()
-        process.wait()
+        code = process.wait()
         self.deaths.append(
-            Death(pid=process.pid, role=self.role, how=how, killed_at=killed_at, at=steady(), wall=time.time())
+            Death(
+                pid=process.pid,
+                role=self.role,
+                name=self.name,
+                how=how,
+                asked_at=self._asked_at,
+                killed_at=killed_at,
+                at=steady(),
+                wall=time.time(),
+                code=code,
+                ready=ready,
+            )
         )
+
+    def children(self) -> list[int]:
+        """The processes that it has started itself."""
+        found: list[int] = []
+        for path in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended meanwhile
+                found += [int(pid) for pid in path.read_text().split()]
+        return found
 
     def said(self, word: str) -> bool:
         """Whether its log holds a word since its last start."""
+        if not self.log.exists():
+            return False
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return word.encode() in log.read()
 
     def ended_by_itself(self) -> int | None:
-        """Its exit code, None while it runs or was ended by us."""
-        return self._process.poll() if self._process is not None else None
+        """Its exit code, None while it runs or was ended, or asked to end, by us."""
+        return self._process.poll() if self._process is not None and not self._asked_at else None
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:

@@ -76,6 +76,9 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
             if what != "cancelled"
         ),
         "  by processes of which": f"{sum(1 for death in evidence.deaths if death.how == 'kill')} were killed with -9",
+        "ended in order": _counted(
+            Counter(f"{d.role} with {d.code}" for d in evidence.deaths if d.asked_at and d.how == "term")
+        ),
         "at rest after": f"{evidence.rest_seconds:.1f} s" if evidence.quiet else "never",
         "takeovers": spread(everyone),
         "  servers left alone": spread(undisturbed),

@@ -25,7 +25,7 @@ from tenure.stores import Stores
 from tests.chaos import collect
 from tests.chaos.bodies import app
 from tests.chaos.journal import read, steady
-from tests.chaos.nemesis import Nemesis
+from tests.chaos.nemesis import DRAIN_SECONDS, Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
@@ -57,6 +57,8 @@ _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_o
 class Settings(Struct, frozen=True, kw_only=True):
     """What a run is asked for: the nemesis works for ``seconds``, and goes on until it has killed ``least_kills``.
 
+    It begins with ``first``, and goes on until it has done each of these.
+
     ``quiet_seconds``: in which less must be left to do, until all is at rest.
     """
 
@@ -71,6 +73,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     strangers: int = 2
     rate: float = 60.0
     least_kills: int = 0
+    first: tuple[str, ...] = ()
     keys: int = 20_000
     quiet_seconds: float = 60.0
 
@@ -112,10 +115,10 @@ class Chaos:
         for child in self._children:
             child.start()
         self._wait(lambda: all(c.said(".ready") for c in self._children if c.role not in _ASKING), "all are ready")
-        nemesis = Nemesis(self._settings.seed, self._servers, self._children, app.namespace, self._scrape)
+        nemesis = Nemesis(self._settings.seed, self._servers, self._children, self._scrape, self._settings.first)
         self.faults = nemesis.faults
         until = steady() + self._settings.seconds
-        while steady() < until or nemesis.kills < self._settings.least_kills:
+        while steady() < until or nemesis.kills < self._settings.least_kills or nemesis.is_owing:
             nemesis.step()
             self._still_well()
             time.sleep(_LOOK_SECONDS)  # paused: between two steps
@@ -124,7 +127,7 @@ class Chaos:
 
     def _peace(self) -> Evidence:
         for producer in (c for c in self._children if c.role in _ASKING):
-            producer.term(20.0)
+            producer.end("term", 20.0)
         for child in self._children:
             if child.role not in _ASKING:
                 child.start()
@@ -156,19 +159,19 @@ class Chaos:
             for child in self._children:
                 self._scrape(child)
             records = await collect.records(stores)
-            self._recorder.term(5.0)
+            self._recorder.end("term", 5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
             lines = (line for path in self._logs.glob("entries-*") for line in read(path, EntryLine))
             entries = {line.seen.seq: line.seen for line in lines}
             revisions, missing = await collect.revisions(stores, events, entries, records)
             clocks = Clocks(reads_behind=_READS_BEHIND if self._settings.servers > 1 else 0.0)
             evidence = Evidence(
-                bodies=[line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)],
+                bodies=[],
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
                 revisions=with_expiries(revisions, clocks),
                 records=records,
                 sessions=sessions,
-                deaths=[death for child in self._children for death in child.deaths],
+                deaths=[],
                 alive=alive,
                 counts=self._summed(),
                 missing=missing,
@@ -182,9 +185,20 @@ class Chaos:
                 frozen=[fault for fault in self.faults if fault.pid],
             )
             evidence.take_entries(entries.values())
+            self._end_in_order()
+            evidence.bodies = [line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)]
+            evidence.deaths = [death for child in self._children for death in child.deaths]
             return evidence
         finally:
             await stores.close()
+
+    def _end_in_order(self) -> None:
+        """Everybody who works, at the same time. Whoever asks has ended."""
+        for child in (working := [child for child in self._children if child.running]):
+            child.ask_to_end()
+        until = steady() + DRAIN_SECONDS
+        for child in working:
+            child.end("term", max(0.0, until - steady()))
 
     # -- processes ---------------------------------------------------------------------------------------------------
 

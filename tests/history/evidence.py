@@ -217,11 +217,16 @@ class SessionSeen(Struct, frozen=True, kw_only=True):
 class Death(Struct, frozen=True, kw_only=True):
     """The end of a process that we started. ``how``: kill or term; ``at``, ``wall``: when it was certainly gone.
 
-    ``killed_at``: just before the signal.
+    ``killed_at``: just before the signal; ``asked_at``: just before SIGTERM, 0 if it was not asked to end; one that did not
+    in time was killed. ``code``: its exit code; ``ready``: it had said that it was.
     """
 
     pid: int
     role: str
+    name: str = ""
+    asked_at: float = 0.0
+    code: int = 0
+    ready: bool = False
     how: str
     killed_at: float
     at: float
