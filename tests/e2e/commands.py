@@ -25,10 +25,10 @@ TASKS = """
 import asyncio
 import os
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from tenure import App, Config, Context, Fail
+from tenure import App, Config, Context, Fail, Limit, RateLimit
 
 app = App(
     "{namespace}",
@@ -66,6 +66,16 @@ async def nap(ctx: Context, seconds: float) -> str:
     await ctx.progress(1, 2, "asleep")
     await asyncio.sleep(seconds)  # body:
     return "rested"
+
+
+@app.actor(limits=[Limit(1, per="site"), Limit(3)], retry=None)
+async def fetch(site: str, seconds: float = 60.0) -> None:
+    await asyncio.sleep(seconds)  # body:
+
+
+@app.actor(limits=[RateLimit(2, timedelta(hours=1), per="to")], retry=None)
+async def mail(to: str) -> None:
+    pass
 
 
 @app.actor(grace=0.2, retry=None)

@@ -40,7 +40,7 @@ WANTED = {
     "watch",
     "ls",
     *("pause", "resume", "block", "unblock", "blocks"),
-    *("queues", "sessions", "top", "repair", "doctor", "permissions"),
+    *("queues", "sessions", "limits", "top", "repair", "doctor", "permissions"),
 }
 
 
@@ -256,6 +256,7 @@ BY_KEY = [
     ["dead", "replay", "k"],
     ["queues"],
     ["sessions"],
+    ["limits"],
     ["repair"],
     ["doctor"],
     ["top", "--once"],

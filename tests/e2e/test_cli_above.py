@@ -73,7 +73,7 @@ def test_a_killed_worker_is_silent(own: Cli) -> None:
 
 @pytest.mark.long
 def test_what_is_wrong_with_the_question_is_told(own: Cli) -> None:
-    for command in ("queues", "sessions"):
+    for command in ("queues", "sessions", "limits"):
         assert "there is no namespace 'tpyo'" in own.fast(command, "--namespace", "tpyo", code=2)[1]
         assert "namespace 'a b'" in own.fast(command, "--namespace", "a b", code=2)[1]
         assert "No such option" in own.fast(command, "--colour", code=2)[1]

@@ -18,6 +18,7 @@ import nkeys  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from tenure import App, Client, Config, ConfigError, Context, Debounce, Fail, Limit, RateLimit, RunFailed, Unavailable
+from tenure.bounds import bound_rows
 from tenure.cli.root import run
 from tenure.core.subjects import Names
 from tenure.nats.accounts import configuration, permissions, variable
@@ -194,6 +195,7 @@ async def test_a_viewer_sees_all_there_is_from_its_own_account(secured: Secured)
         assert (await (await viewer.run("v")).wait(10)).phase == "cancelled"
         await wait_until(lambda: viewer.history("v"), description="the history is there")
         await viewer.blocks()
+        assert await bound_rows(stores) == []
         await viewer.dead.list()
         await viewer.dead.rejected()
         await held.wait(10)

@@ -24,8 +24,8 @@ def queues(
     """Tell for each queue and priority what waits, what is in hand, and how many workers there are for it.
 
     WAITING is ready and was delivered to nobody yet, OLDEST how long the oldest of that has waited; IN HAND was delivered to a
-    worker and is not answered. What is not due yet is told by `tenure ls --phase scheduled`, what waits for a limit, an actor's
-    pause or a block by `tenure blocks` and `tenure show KEY`. With --app its queues are listed too where nothing was ever
+    worker and is not answered. What is not due yet is told by `tenure ls --phase scheduled`, what waits for a limit by `tenure
+    limits`, for an actor's pause or a block by `tenure blocks`. With --app its queues are listed too where nothing was ever
     submitted. A queue with no worker keeps what waits until one comes.
     """
     the_app = o.app_for(namespace, app)

@@ -22,6 +22,7 @@ from tenure.cli.demo import demo
 from tenure.cli.dev import dev
 from tenure.cli.doctor import doctor
 from tenure.cli.hold import block, blocks, pause, resume, unblock
+from tenure.cli.limits import limits
 from tenure.cli.look import ls, show, watch
 from tenure.cli.operate import server, setup
 from tenure.cli.permissions import permissions
@@ -41,7 +42,7 @@ _GROUPS: dict[str, tuple[Callable[..., int], ...]] = {
     "Run it": (setup, worker, supervisor, repair, doctor, permissions),
     "Start and end": (submit, replace, cancel, trigger),
     "Hold back": (pause, resume, block, unblock, blocks),
-    "Look": (show, result, watch, ls, queues, sessions, top),
+    "Look": (show, result, watch, ls, queues, sessions, limits, top),
 }
 
 

@@ -27,3 +27,15 @@ async def ask(
         if not await patience.pause():
             msg = f"cannot {what}: {why}"
             raise Unavailable(msg)
+
+
+async def subjects_of(conn: Connection, stream: str, wanted: str, patience: Patience, *, what: str) -> list[str]:
+    """Every subject that fits ``wanted`` and has a message in a stream. Raises as ``ask``."""
+    found: list[str] = []
+    while True:
+        body = {"subjects_filter": wanted, "offset": len(found)}
+        answer = await ask(conn, f"STREAM.INFO.{stream}", body, patience, what=what) or {}
+        subjects: dict[str, int] = (answer.get("state") or {}).get("subjects") or {}
+        found += subjects
+        if not subjects or len(found) >= int(answer.get("total", 0)):
+            return found

@@ -16,7 +16,7 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask
+from tenure.nats.asking import ask, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -76,15 +76,9 @@ class Limits:
 
     async def names(self, patience: Patience) -> list[str]:
         """Every limit that has an entry, or lately had one. Raises Unavailable."""
-        found: list[str] = []
-        prefix = self._names.limit_prefix
-        while True:
-            asked = {"subjects_filter": prefix + "*", "offset": len(found)}
-            answer = await self._api("STREAM.INFO", asked, patience) or {}
-            subjects = (answer.get("state") or {}).get("subjects") or {}
-            found += [subject[len(prefix) :] for subject in subjects]
-            if not subjects or len(found) >= int(answer.get("total", 0)):
-                return found
+        prefix, what = self._names.limit_prefix, f"read the limits of {self._names.namespace}"
+        subjects = await subjects_of(self._conn, self._names.runs_stream, prefix + "*", patience, what=what)
+        return [subject[len(prefix) :] for subject in subjects]
 
     async def _api(self, call: str, body: dict[str, Any], patience: Patience) -> dict[str, Any] | None:
         call, what = f"{call}.{self._names.runs_stream}", f"read the limits of {self._names.namespace}"

@@ -19,7 +19,7 @@ from msgspec import Struct
 from tenure.core.errors import Unavailable
 from tenure.core.records import Record
 from tenure.core.subjects import Names, decode_key
-from tenure.nats.asking import ask
+from tenure.nats.asking import ask, subjects_of
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -86,18 +86,21 @@ class Parking:
 
     async def all(self, limit: str, patience: Patience) -> list[tuple[str, str]]:
         """(run id, key) of whatever is parked under this name, in the order of the run ids: of submits. Raises Unavailable."""
-        found: list[tuple[str, str]] = []
-        seen, wanted = 0, self._names.park(limit, "x", "x").removesuffix("x.x") + ">"
-        while True:
-            answer = await self._api("STREAM.INFO", {"subjects_filter": wanted, "offset": seen}, (), patience) or {}
-            subjects: dict[str, int] = (answer.get("state") or {}).get("subjects") or {}
-            for subject in subjects:
-                with contextlib.suppress(ValueError):  # none of ours
-                    token, run_id = subject[len(wanted) - 1 :].split(".")
-                    found.append((run_id, decode_key(token)))
-            seen += len(subjects)
-            if not subjects or seen >= int(answer.get("total", 0)):
-                return sorted(found)
+        return sorted((await self._listed(limit, patience)).get(limit, []))
+
+    async def everything(self, patience: Patience) -> dict[str, list[tuple[str, str]]]:
+        """(run id, key) of whatever is parked, by its limit or place, in no order. Raises Unavailable."""
+        return await self._listed("*", patience)
+
+    async def _listed(self, limit: str, patience: Patience) -> dict[str, list[tuple[str, str]]]:
+        found: dict[str, list[tuple[str, str]]] = {}
+        prefix, what = self._names.park_prefix, "look after the parked runs"
+        wanted = f"{prefix}{limit}.>"
+        for subject in await subjects_of(self._conn, self._names.work_stream, wanted, patience, what=what):
+            with contextlib.suppress(ValueError):  # none of ours
+                place, token, run_id = subject[len(prefix) :].split(".")
+                found.setdefault(place, []).append((run_id, decode_key(token)))
+        return found
 
     async def get(self, limit: str, key: str, run_id: str, patience: Patience) -> Parked | None:
         """What this run has parked under this name. Raises Unavailable."""

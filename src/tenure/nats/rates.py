@@ -16,7 +16,7 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.rates import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask
+from tenure.nats.asking import ask, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -54,6 +54,12 @@ class Rates:
         except UNREADABLE as error:
             msg = f"rate {name} has an entry that is none of Tenure ({error}), {len(data)} bytes"
             raise UnreadableRecord(msg) from error
+
+    async def names(self, patience: Patience) -> list[str]:
+        """Every rate that has an entry. Raises Unavailable."""
+        prefix, what = self._names.rate_prefix, f"read the rates of {self._names.namespace}"
+        subjects = await subjects_of(self._conn, self._names.runs_stream, prefix + "*", patience, what=what)
+        return [subject[len(prefix) :] for subject in subjects]
 
     async def write(
         self, name: str, entry: Entry, revision: int, ttl_seconds: int, patience: Patience
