@@ -13,6 +13,7 @@ from tenure.nats import history as kept
 from tenure.nats.topology import ensure
 from tests.conftest import Supervisors, Workers
 from tests.processes import WITHIN_SECONDS, Site
+from tests.proxy import Proxy
 from tests.strangers import Stranger
 from tests.support import FAST, until_mirrored, wait_until, wake
 
@@ -269,6 +270,15 @@ async def test_other_caps_stop_nobody_and_setup_changes_what_it_may(
         pass
     made = await ensure(stores.conn, stores.names, stores.clock, stores.config, dead_kept_days=30.0, migrate=True)
     assert [change.did for change in made.changes if change.stream == name] == ["updated"]
+
+
+async def test_a_history_that_does_not_answer_stops_nobody(app: App, client: Client, proxy: Proxy) -> None:
+    """Between two leaders, on a cluster: nothing depends on it."""
+    hasty = App(app.namespace, config=replace(app.config, connect_timeout_seconds=0.3))
+    lost = proxy.lose(lambda p: p.subject.endswith(client.stores.names.history_stream))
+    async with hasty.connect(proxy.url):
+        pass
+    assert len(lost.hits) == 1
 
 
 async def test_a_history_of_a_bucket_that_was_made_anew_is_made_anew_by_setup(app: App, client: Client) -> None:

@@ -155,7 +155,7 @@ async def _ensure_history(
                 changes.append(_told(spec["name"], f"{_STALE}; run `tenure setup`"))
             else:
                 changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate))
-        except ConfigError as error:
+        except (ConfigError, Unavailable) as error:
             changes.append(_told(spec["name"], str(error)))
     return changes
 
