@@ -1,6 +1,7 @@
 """The nats-servers of a chaos run: one, or three that replicate; each keeps its store and its ports over every restart.
 
-They start from the repository's own ``nats.conf``. In a ``Network`` each has a namespace of its own and can be cut off.
+They start from the repository's own ``nats.conf``, or another ``config``. In a ``Network`` each has a namespace of its own and can be
+cut off.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Office(Struct, frozen=True):
 class Servers:
     """``size`` servers. ``start`` returns once all are healthy."""
 
-    def __init__(self, folder: Path, size: int, network: Network | None = None) -> None:
+    def __init__(self, folder: Path, size: int, network: Network | None = None, *, config: Path | None = None) -> None:
         self._folder = folder
         self.network = network
         places = [network.add(f"n{number}") if network else ("", "127.0.0.1") for number in range(size)]
@@ -64,6 +65,7 @@ class Servers:
         self._routes = [f"nats://{place[1]}:{port[1]}" for place, port in zip(places, ports, strict=True)]
         self.urls = [f"nats://{place[1]}:{port[0]}" for place, port in zip(places, ports, strict=True)]
         self._monitors = [f"http://{place[1]}:{port[2]}" for place, port in zip(places, ports, strict=True)]
+        self._config = config or find_config()
         binary = find_binary()
         self.nodes: list[Child] = []
         for number, (place, port) in enumerate(zip(places, ports, strict=True)):
@@ -74,6 +76,10 @@ class Servers:
     def url(self) -> str:
         """All of them, separated by commas."""
         return ",".join(self.urls)
+
+    def store(self, number: int) -> Path:
+        """Where the node of this number keeps what it stores."""
+        return self._folder / f"store-{number}"
 
     def start(self) -> None:
         for node in self.nodes:
@@ -162,11 +168,11 @@ class Servers:
         return run_loop(ask())
 
     def _write_config(self, number: int, host: str, ports: list[int]) -> Path:
-        base = os.path.relpath(find_config(), self._folder.resolve())
+        base = os.path.relpath(self._config, self._folder.resolve())
         lines = [
             f"include {json.dumps(base)}",
             f"server_name: tenure-{number}",
-            f"store_dir: {json.dumps(str((self._folder / f'store-{number}').resolve()))}",
+            f"store_dir: {json.dumps(str(self.store(number).resolve()))}",
             f'listen: "{host}:{ports[0]}"',
             f'http: "{host}:{ports[2]}"',
             _END_IN_ORDER,
