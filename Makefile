@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Each pytest-xdist worker starts one nats-server of its own; tests wait more than they compute, so there are more than cores.
 PYTEST_ARGS ?= -n 4
+CLUSTER_TESTS ?= tests/integration tests/contract
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 # `make chaos SECONDS=600 SEED=7 SERVERS=3`: without a seed one is drawn and printed.
@@ -20,7 +21,7 @@ MUTANTS_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus charts demo test soak lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus charts demo test test-cluster soak lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -47,6 +48,11 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not long"
+
+# What talks to a server, on three that replicate: `make test-cluster CLUSTER_TESTS=tests/integration/test_fence.py`. As long as it takes:
+# each test makes streams with three copies. CI runs a short part of it by itself: tests/integration/test_on_three_servers.py.
+test-cluster: $(STAMP)
+	TENURE_TEST_SERVERS=3 $(BIN)/python -m pytest -n 2 --timeout 180 -m "not long" $(CLUSTER_TESTS)
 
 # All tests, with all that they can do: more runs, seeds, worlds and kills (an hour).
 soak: $(STAMP)

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
+import nats
 import pytest
 
 from tenure import App, Client
 from tenure.supervisor import Supervisor
+from tenure.testing import nats_cluster
 from tenure.worker import Worker
-from tests.support import FAST, wait_until
+from tests.support import FAST, SERVERS, wait_until
 
 _numbers = itertools.count()
 hypothesis.settings.register_profile("tenure", deadline=None)  # how long an example takes says how busy the machine is
@@ -37,9 +39,45 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture
-def namespace() -> str:
-    return f"t{os.getpid()}-{next(_numbers)}"
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, on a cluster, what is about one server."""
+    for item in items:
+        if SERVERS > 1 and (mark := item.get_closest_marker("one_server")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"for one server: {mark.args[0]}"))
+
+
+if SERVERS > 1:
+
+    @pytest.fixture(scope="session")
+    def nats_server() -> Iterator[str]:
+        """Url of one of three servers; the others are told to nobody, for what is to go through a proxy would go past it."""
+        with nats_cluster(advertise=False) as cluster:
+            yield cluster.nodes[0].url
+
+    @pytest.fixture
+    def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+        """A namespace whose streams are gone after the test: each is a raft group on every server, which costs time for ever."""
+        name = f"t{os.getpid()}-{next(_numbers)}"
+        yield name
+        if "nats_server" in request.fixturenames:
+            asyncio.run(_delete_streams(request.getfixturevalue("nats_server"), name))
+
+else:
+
+    @pytest.fixture
+    def namespace() -> str:
+        return f"t{os.getpid()}-{next(_numbers)}"
+
+
+async def _delete_streams(url: str, namespace: str) -> None:
+    """Of a namespace, on a real server."""
+    if not url.startswith("nats://"):
+        return
+    async with await nats.connect(url) as connected:
+        js = connected.jetstream()
+        for stream in [info.config.name or "" for info in await js.streams_info_iterator()]:
+            if f"_{namespace}_" in stream or stream.endswith(f"_{namespace}"):
+                await js.delete_stream(stream)
 
 
 @pytest.fixture

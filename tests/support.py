@@ -20,7 +20,11 @@ from tenure.stores import Stores
 SOAK = os.environ.get("TENURE_SOAK") == "1"
 """`make soak`: the tests that grow with it do all that they can, and take an hour and not minutes."""
 
+SERVERS = int(os.environ.get("TENURE_TEST_SERVERS", "1"))
+"""`make test-cluster`: three that replicate in the place of one, and a copy of each stream on each."""
+
 FAST = Config(
+    replicas=SERVERS,
     session_ttl_seconds=2.0,
     ack_wait_seconds=2.0,
     request_timeout_seconds=1.0,

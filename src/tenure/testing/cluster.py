@@ -108,15 +108,15 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def nats_cluster() -> Iterator[Cluster]:
+def nats_cluster(*, advertise: bool = True) -> Iterator[Cluster]:
     """Run three nats-servers on free ports of the loopback interface that keep up to three copies of each stream.
 
-    Ready in one to two seconds. Raises ConfigError when there is no usable nats-server, Unavailable when the cluster is
-    not ready in time.
+    ``advertise``: whether each tells its clients of the others. Ready in one to two seconds. Raises ConfigError when there
+    is no usable nats-server, Unavailable when the cluster is not ready in time.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-cluster-")))
-        cluster = Cluster(_start(folder, stack))
+        cluster = Cluster(_start(folder, stack, advertise=advertise))
         cluster.wait_healthy()
         try:
             yield cluster
@@ -128,11 +128,12 @@ def nats_cluster() -> Iterator[Cluster]:
 _NAMES = [f"tenure-{number}" for number in range(_SIZE)]
 
 
-def _start(folder: Path, stack: contextlib.ExitStack) -> list[EmbeddedServer]:
+def _start(folder: Path, stack: contextlib.ExitStack, *, advertise: bool) -> list[EmbeddedServer]:
     for remaining in reversed(range(_PORT_TRIES)):
         with contextlib.ExitStack() as attempt:
             try:
-                nodes = [attempt.enter_context(EmbeddedServer(config=config)) for config in _write_configs(folder)]
+                configs = _write_configs(folder, advertise=advertise)
+                nodes = [attempt.enter_context(EmbeddedServer(config=config)) for config in configs]
             except ConfigError as error:
                 if not remaining or "address already in use" not in str(error):
                     raise
@@ -142,14 +143,15 @@ def _start(folder: Path, stack: contextlib.ExitStack) -> list[EmbeddedServer]:
     raise AssertionError("the last try returns or raises")
 
 
-def _write_configs(folder: Path) -> list[Path]:
+def _write_configs(folder: Path, *, advertise: bool) -> list[Path]:
     ports = free_ports(_SIZE)
     # An include path is always taken as relative to the including file.
     base = os.path.relpath(find_config(), folder.resolve())
     configs = []
     for name, port in zip(_NAMES, ports, strict=True):
         routes = [f"nats://127.0.0.1:{other}" for other in ports]
-        cluster = {"name": "tenure", "listen": f"127.0.0.1:{port}", "routes": routes}
+        cluster: dict[str, Any] = {"name": "tenure", "listen": f"127.0.0.1:{port}", "routes": routes}
+        cluster["no_advertise"] = not advertise
         path = folder / f"{name}.conf"
         lines = [f"include {json.dumps(base)}", f"server_name: {name}", f"cluster: {json.dumps(cluster)}", ""]
         path.write_text("\n".join(lines), encoding="utf-8")
