@@ -73,13 +73,18 @@ def check_progress(done: object, total: object, note: object) -> tuple[float, fl
     return how_far, of, plain(short)
 
 
+def about_run(record: Record, revision: int) -> dict[str, Any]:
+    """What an error tells of the run that is newest in a record."""
+    return {"key": record.key, "generation": record.generation, "run_id": record.run_id, "revision": revision}
+
+
 def _refusal(field: str, what: str) -> InvalidCall:
     return InvalidCall(f"{field} {what}", field=field)
 
 
-def refusal(record: Record, why: Why, *, reject: bool) -> KeyConflict | KeyIsLive | None:
+def refusal(record: Record, revision: int, why: Why, *, reject: bool) -> KeyConflict | KeyIsLive | None:
     """The error for a submit or replace that was refused over this record; None if its caller gets the live run instead."""
-    about: dict[str, Any] = {"key": record.key, "generation": record.generation, "run_id": record.run_id}
+    about = about_run(record, revision)
     if why is Why.DIFFERS:
         return KeyConflict(f"{record.key!r} has a live run with another actor or other arguments", **about)
     if why is Why.CROWDED:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tenure.actors import Call, check_call
 from tenure.afterwards import Afterwards, is_told
 from tenure.bulk import Bulk
-from tenure.checks import check_choice, check_reason, check_run_id, refusal
+from tenure.checks import about_run, check_choice, check_reason, check_run_id, refusal
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
 from tenure.core.generations import generation_of, leaves_trace
@@ -204,14 +204,14 @@ class Client(Holding, Bulk):
             if isinstance(result, Declined):
                 return await self._declined(command, result, result_type)
             record = result.record
-            await self._effected(self.stores.carry_out(result, patience), record.key, record.run_id)
+            await self._effected(self.stores.carry_out(result, patience), about_run(record, result.revision))
         except asyncio.CancelledError:
             self._afterwards.finish(stores, command.key, once)
             raise
         own = record.run_id == command.run_id  # else it was taken in by a run that waits
         return self._handle(record.key, record.generation, record.run_id, accepted=own, result_type=result_type)
 
-    async def _effected(self, effects: Awaitable[object], key: str, run_id: str) -> None:
+    async def _effected(self, effects: Awaitable[object], about: dict[str, Any]) -> None:
         """Effects of a write that is stored for ever, whatever becomes of them.
 
         So their failure is never "nothing happened".
@@ -219,28 +219,28 @@ class Client(Holding, Bulk):
         try:
             await effects
         except StillOwed as error:  # what an older run of the key owes to others is not this caller's affair
-            _log.warning("outbox.unpaid", key=key, run_id=run_id, error=str(error))
+            _log.warning("outbox.unpaid", key=about["key"], run_id=about["run_id"], error=str(error))
         except (Unavailable, OutcomeUnknown) as error:  # the latter of a record that this one has to do with
-            msg = f"what was asked of {key!r} is stored, but takes effect late: {error}"
-            raise OutcomeUnknown(msg, key=key, run_id=run_id) from error
+            msg = f"what was asked of {about['key']!r} is stored, but takes effect late: {error}"
+            raise OutcomeUnknown(msg, **about) from error
 
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
-        record, why = result.found.record, result.refused.why
+        record, revision, why = result.found.record, result.found.revision, result.refused.why
         if why is Why.NOTHING:  # ``check`` said no: somebody else has done it
             return self._handle(command.key, 0, command.run_id, accepted=False, result_type=result_type)
         if record is None:
             msg = f"{command.key!r}: refused ({why})"
-            raise TenureError(msg)
+            raise TenureError(msg).about(key=command.key, run_id=command.run_id)
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             owed = self.stores.complete(result.found, self.stores.runs.patience())
-            await self._effected(owed, command.key, command.run_id)
+            await self._effected(owed, about_run(record, revision) | {"run_id": command.run_id})
             if took_in(record, command.run_id):
                 return self._handle(
                     record.key, record.generation, record.run_id, accepted=False, result_type=result_type
                 )
             generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
-        error = refusal(record, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")
+        error = refusal(record, revision, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")
         if error is not None:
             raise error
         await self.stores.help(result.found, self.stores.runs.patience())
@@ -250,14 +250,15 @@ class Client(Holding, Bulk):
         patience = self.stores.runs.patience()
         result = await self.stores.runs.commit(key, c.Trigger(), patience=patience)
         if isinstance(result, Committed):
-            await self._effected(self.stores.carry_out(result, patience), key, result.record.run_id)
+            await self._effected(self.stores.carry_out(result, patience), about_run(result.record, result.revision))
             return self._handle(key, result.record.generation, result.record.run_id, accepted=True, result_type=Any)
         record, due = result.found.record, result.refused.why is Why.ALREADY  # perhaps made so by this very call
         if record is None:
             msg = f"there is no key {key!r}"
-            raise InvalidCall(msg, field="key")
+            raise InvalidCall(msg, field="key").about(key=key)
         if due:
-            await self._effected(self.stores.complete(result.found, patience), key, record.run_id)
+            about = about_run(record, result.found.revision)
+            await self._effected(self.stores.complete(result.found, patience), about)
         return self._handle(key, record.generation, record.run_id, accepted=due, result_type=Any)
 
     def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
@@ -317,7 +318,8 @@ class Client(Holding, Bulk):
             try:
                 result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
                 if isinstance(result, Committed):
-                    await self._effected(self.stores.carry_out(result, patience), key, pin)
+                    about = about_run(result.record, result.revision)
+                    await self._effected(self.stores.carry_out(result, patience), about)
             except asyncio.CancelledError:
                 self._afterwards.finish(stores, key, partial(is_told, pin))
                 raise
@@ -334,7 +336,8 @@ class Client(Holding, Bulk):
         if record is None:
             return Cancelled(outcome="not_found", key=key)
         if result.refused.why is Why.STOPPING:
-            await self._effected(self.stores.complete(result.found, self.stores.runs.patience()), key, pin)
+            owed = self.stores.complete(result.found, self.stores.runs.patience())
+            await self._effected(owed, about_run(record, result.found.revision))
             return cancelled_of(record, pin, "stopping")
         mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
         return cancelled_of(record, pin, "cancelled" if mine else "finished")
@@ -367,4 +370,4 @@ class Client(Holding, Bulk):
             "a body of it may still run" if result.refused.why is Why.LIVE else "it still owes something to another run"
         )
         msg = f"{key!r} cannot be purged: {what}"
-        raise KeyIsLive(msg, key=key, generation=record.generation, run_id=record.run_id)
+        raise KeyIsLive(msg, **about_run(record, result.found.revision))

@@ -89,7 +89,7 @@ class DeadLetters:
             await self._forget(kept[-1])
         except Unavailable as error:  # never "nothing happened": the run is started
             msg = f"{run.key!r} runs again, but its dead letter may still be there: {error}"
-            raise OutcomeUnknown(msg, key=run.key, run_id=run.run_id) from error
+            raise OutcomeUnknown(msg, key=run.key, generation=run.generation, run_id=run.run_id) from error
         return run
 
     async def purge(self, which: str | DeadLetter) -> int:
@@ -105,7 +105,7 @@ class DeadLetters:
                 if not removed:
                     raise
                 msg = f"{removed} dead letters of {kept.letter.key!r} are removed, not all: {error}"
-                raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id) from error
+                raise OutcomeUnknown(msg, **_about(kept)) from error
         return removed
 
     async def _settled(self, kept: Kept) -> bool:
@@ -129,7 +129,7 @@ class DeadLetters:
             await stores.runs.commit(kept.letter.key, mark, patience=patience)
         except Unavailable as error:  # a supervisor forgets it later
             msg = f"the dead letter of {kept.letter.key!r} is removed, but its record still remembers it: {error}"
-            raise OutcomeUnknown(msg, key=kept.letter.key, run_id=kept.letter.run_id) from error
+            raise OutcomeUnknown(msg, **_about(kept)) from error
         return removed
 
     async def _named(self, which: str | DeadLetter) -> Found:
@@ -150,3 +150,8 @@ class DeadLetters:
             check_name("actor", actor)
         stores = self._client.stores
         return stores.dead.find(stores.runs.patience(), actor=actor, key=key, run_id=run_id)
+
+
+def _about(kept: Kept) -> dict[str, Any]:
+    letter = kept.letter
+    return {"key": letter.key, "generation": letter.generation, "run_id": letter.run_id}

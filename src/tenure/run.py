@@ -58,10 +58,12 @@ class Run(Generic[Res]):
         if not self.run_id:
             found = await self._client.stores.runs.read(self.key)
             if found.record is None:
-                msg = f"there is no run of {self.key!r}: submit one first"
-                raise TenureError(msg)
+                raise self._absent()
             self._bind(found.record)
         return self
+
+    def _absent(self) -> TenureError:
+        return TenureError(f"there is no run of {self.key!r}: submit one first").about(key=self.key)
 
     def _bind(self, record: Record) -> None:
         self.run_id, self.generation = record.run_id, record.generation
@@ -91,7 +93,7 @@ class Run(Generic[Res]):
         Raises TimeoutError after ``timeout`` seconds (0: unless it is there), RunSuperseded if a newer generation took
         the key first, InvalidCall.
         """
-        last, record = await self._outcome(check_timeout(timeout))
+        last, record, _ = await self._outcome(check_timeout(timeout))
         return status_of_last(record, last)
 
     async def result(self, timeout: float | None = None, *, follow: bool = False) -> Res:
@@ -107,7 +109,7 @@ class Run(Generic[Res]):
         run: Run[Res] = self
         while True:
             try:
-                last, record = await run._outcome(None if until is None else max(0.0, until - loop.time()))
+                last, record, revision = await run._outcome(None if until is None else max(0.0, until - loop.time()))
             except RunSuperseded as superseded:
                 if not follow or not superseded.by_generation:
                     raise
@@ -115,24 +117,32 @@ class Run(Generic[Res]):
                     self._client, self.key, generation=0, run_id="", accepted=False, result_type=self._result_type
                 )
                 continue
-            return await run._value(last, record)  # noqa: SLF001  (another handle of this class)
+            return await run._value(last, record, revision)  # noqa: SLF001  (another handle of this class)
 
-    async def _value(self, last: Last, record: Record) -> Res:
+    async def _value(self, last: Last, record: Record, revision: int) -> Res:
+        about: dict[str, Any] = {
+            "key": self.key,
+            "generation": last.generation,
+            "run_id": last.run_id,
+            "revision": revision,
+        }
         if last.phase is Phase.FAILED:
             failure = last.failure
             raise RunFailed(
-                key=self.key,
-                generation=last.generation,
-                run_id=last.run_id,
+                **about,
                 error_type=failure.type if failure else "",
                 message=failure.message if failure else "",
                 traceback=failure.traceback if failure else "",
             )
         if last.phase is Phase.CANCELLED:
-            raise RunCancelled(key=self.key, generation=last.generation, run_id=last.run_id, reason=last.reason)
+            raise RunCancelled(**about, reason=last.reason)
         data = bytes(last.result)
         if last.blob is not None:
-            data = await self._client.stores.blobs.get(last.blob)
+            try:
+                data = await self._client.stores.blobs.get(last.blob)
+            except TenureError as error:
+                error.about(**about)
+                raise
         kind = self._result_type
         if kind is Any:
             actor = self._client.app.actors.get(record.task.actor)
@@ -141,11 +151,11 @@ class Run(Generic[Res]):
             value: Res = msgspec.json.decode(data, type=kind)
         except msgspec.DecodeError as error:
             msg = f"the result of {self.key!r} does not fit {kind!r}: {error}"
-            raise TenureError(msg) from error
+            raise TenureError(msg).about(**about) from error
         return value
 
-    async def _outcome(self, timeout: float | None) -> tuple[Last, Record]:
-        """Wait for this run's stored outcome: subscribe, then read, then listen. No polling.
+    async def _outcome(self, timeout: float | None) -> tuple[Last, Record, int]:
+        """Wait for this run's stored outcome, the record with it and its revision: subscribe, then read, then listen. No polling.
 
         However short the wait, the first look at the record may take as long as one request.
         """
@@ -159,7 +169,7 @@ class Run(Generic[Res]):
                     last = self._over(found)
                     limit.reschedule(until)
                     if last is not None and found.record is not None:
-                        seen = last, found.record
+                        seen = last, found.record, found.revision
                         await self._paid(changes, found.record)
                         limit.reschedule(None)  # nothing may cut short what now ends in order
                         return seen
@@ -195,9 +205,10 @@ class Run(Generic[Res]):
         record = found.record
         if record is None:
             if not self.run_id:
-                msg = f"there is no run of {self.key!r}: submit one first"
-                raise TenureError(msg)
-            raise RunSuperseded(key=self.key, generation=self.generation, run_id=self.run_id, by_generation=0)
+                raise self._absent()
+            raise RunSuperseded(
+                key=self.key, generation=self.generation, run_id=self.run_id, by_generation=0, revision=found.revision
+            )
         if not self.run_id:
             self._bind(record)
         last = record.last
@@ -205,7 +216,11 @@ class Run(Generic[Res]):
             return last
         if record.run_id != self.run_id:
             raise RunSuperseded(
-                key=self.key, generation=self.generation, run_id=self.run_id, by_generation=record.generation
+                key=self.key,
+                generation=self.generation,
+                run_id=self.run_id,
+                by_generation=record.generation,
+                revision=found.revision,
             )
         return None
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, assert_never, cast
 
 from msgspec.structs import replace
 
+from tenure.checks import about_run
 from tenure.clock import SAME_SECONDS, AlignedClock, here
 from tenure.config import Config
 from tenure.core import commands as c
@@ -147,7 +148,10 @@ class Stores:
                 blob = await self.put_blob(name, data, patience, key=key)
         except InvalidCall as error:
             msg = f"actor {task.actor}: the arguments are too large: {error}"
-            raise InvalidCall(msg, field="call") from error
+            raise InvalidCall(msg, field="call").about(key=key) from error
+        except Unavailable as error:
+            error.about(key=key)
+            raise
         return replace(task, args=NO_ARGS, blob=blob)
 
     async def lost_holder(self, declined: Declined) -> Holder | None:
@@ -255,7 +259,7 @@ class Stores:
         )
         if unpaid:
             msg = f"{origin!r} still owes {len(unpaid)} runs or dead letters: {unpaid[0]}"
-            raise StillOwed(msg)
+            raise StillOwed(msg).about(key=origin)
 
     async def _still_owed(self, origin: str, entry: Entry, patience: Patience) -> bool:
         """Asked after the target was read.
@@ -282,7 +286,7 @@ class Stores:
         record = result.found.record
         if result.refused.why is Why.CROWDED and record is not None:  # not applied: it must not be cleared
             msg = f"{entry.key!r} has too many bodies of older generations still running"
-            raise KeyIsLive(msg, key=entry.key, generation=record.generation, run_id=record.run_id)
+            raise KeyIsLive(msg, **about_run(record, result.found.revision))
         await self.complete(result.found, patience)
 
 

@@ -13,7 +13,7 @@ import tenure
 from tenure.core import errors
 from tenure.testing import Stuck
 
-RUN: dict[str, Any] = {"key": "k", "generation": 3, "run_id": "r"}
+RUN: dict[str, Any] = {"key": "k", "generation": 3, "run_id": "r", "revision": 7}
 MADE: dict[str, BaseException] = {
     "ConfigError": errors.ConfigError("wrong"),
     "Fail": errors.Fail("no use", 7),
@@ -21,15 +21,15 @@ MADE: dict[str, BaseException] = {
     "KeyConflict": errors.KeyConflict("other arguments", **RUN),
     "KeyIsLive": errors.KeyIsLive("it is live", **RUN),
     "NewerSchema": errors.NewerSchema("too new", schema=9),
-    "OutcomeUnknown": errors.OutcomeUnknown("who knows", key="k", run_id="r"),
+    "OutcomeUnknown": errors.OutcomeUnknown("who knows", **RUN),
     "RunCancelled": errors.RunCancelled(**RUN, reason="no need"),
     "RunFailed": errors.RunFailed(**RUN, error_type="KeyError", message="lost", traceback="..."),
     "RunSuperseded": errors.RunSuperseded(**RUN, by_generation=4),
     "Snooze": errors.Snooze(1.5),
     "Stopped": errors.Stopped("cancel"),
     "TenureError": errors.TenureError("any"),
-    "Unavailable": errors.Unavailable("away"),
-    "UnreadableRecord": errors.UnreadableRecord("no record"),
+    "Unavailable": errors.Unavailable("away").about(key="k"),
+    "UnreadableRecord": errors.UnreadableRecord("no record").about(key="k", revision=7),
 }
 WAYS: dict[str, Callable[[BaseException], BaseException]] = {
     "pickle": lambda error: pickle.loads(pickle.dumps(error)),  # noqa: S301  (what we have pickled ourselves)
@@ -65,3 +65,28 @@ class Mine(tenure.TenureError):
 def test_an_error_that_somebody_derives_needs_nothing_for_it() -> None:
     again = pickle.loads(pickle.dumps(Mine(number=7)))  # noqa: S301  (what we have pickled ourselves)
     assert (type(again), str(again), again.number) == (Mine, "number 7", 7)
+
+
+@pytest.mark.parametrize(
+    "kind", ["KeyConflict", "KeyIsLive", "OutcomeUnknown", "RunCancelled", "RunFailed", "RunSuperseded"]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_about_a_run_says_which_also_when_it_is_printed(kind: str, way: str) -> None:
+    for error in (MADE[kind], WAYS[way](MADE[kind])):
+        assert {name: getattr(error, name) for name in RUN} == RUN
+        assert "key='k', generation=3, run_id='r', revision=7" in repr(error)
+
+
+def test_an_error_is_told_only_what_it_does_not_say_yet() -> None:
+    error = errors.Unavailable("away")
+    assert (error.key, error.generation, error.run_id, error.revision) == (None, None, None, None)
+    assert repr(error) == "Unavailable('away')"
+    again = error.about(key="k", revision=0).about(key="other", run_id="r", revision=9)
+    assert again is error
+    assert (error.key, error.generation, error.run_id, error.revision) == ("k", None, "r", 0)
+
+
+def test_what_is_long_or_in_the_text_is_not_printed_twice() -> None:
+    assert repr(MADE["RunFailed"]).startswith("RunFailed(\"run of 'k' failed: KeyError: lost\", key=")
+    assert "traceback" not in repr(MADE["RunFailed"])
+    assert "\nseen" not in repr(MADE["RunFailed"])

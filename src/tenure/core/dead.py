@@ -133,7 +133,8 @@ def replay_of(letter: DeadLetter) -> c.Submit:
     """
     if letter.schema > SCHEMA:
         msg = f"the dead letter of {letter.key!r} has schema {letter.schema}, this Tenure knows up to {SCHEMA}: upgrade"
-        raise NewerSchema(msg, schema=letter.schema)
+        error = NewerSchema(msg, schema=letter.schema)
+        raise error.about(key=letter.key, generation=letter.generation, run_id=letter.run_id)
     death = Death(
         run_id=letter.run_id,
         generation=letter.generation,

@@ -1,17 +1,21 @@
 """Every error a user of Tenure can meet, split by what the caller must do about it.
 
-Errors carry what they are about (key, generation, run id, field) as attributes, so that callers never parse messages.
+Errors carry what they are about (key, generation, run id, revision, field) as attributes, so that callers never parse messages.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from tenure.core.given import seconds as seconds_of
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
+
+
+_LEFT_OUT = frozenset({"__notes__", "message", "traceback"})
+"""Of an error's attributes, what its text says too, or is long."""
 
 
 def _rebuilt(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
@@ -24,9 +28,38 @@ class _Portable(BaseException):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args), self.__dict__
 
+    def __repr__(self) -> str:
+        told = {name: value for name, value in vars(self).items() if name not in _LEFT_OUT and value is not None}
+        words = [repr(arg) for arg in self.args] + [f"{name}={value!r}" for name, value in told.items()]
+        return f"{type(self).__name__}({', '.join(words)})"
+
 
 class TenureError(_Portable, Exception):
-    """Base of every error that Tenure raises."""
+    """Base of every error that Tenure raises.
+
+    ``key``, ``generation``, ``run_id`` and ``revision`` (of the key's record, as it was read or was to be replaced) say what
+    it is about; None where it is about no key, or that is not known.
+    """
+
+    key: str | None = None
+    generation: int | None = None
+    run_id: str | None = None
+    revision: int | None = None
+
+    def about(
+        self,
+        *,
+        key: str | None = None,
+        generation: int | None = None,
+        run_id: str | None = None,
+        revision: int | None = None,
+    ) -> Self:
+        """This error, with what it does not say yet."""
+        said = {"key": key, "generation": generation, "run_id": run_id, "revision": revision}
+        for name, value in said.items():
+            if value is not None and getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
 
 
 class ConfigError(TenureError):
@@ -56,13 +89,22 @@ class OutcomeUnknown(TenureError):
 
     Look (``client.status``) before you repeat.
 
-    ``key`` and ``run_id`` name the write whose fate is unknown.
+    ``key``, ``generation`` and ``run_id`` name the write whose fate is unknown, ``revision`` what it was to replace (0: nothing).
     """
 
-    def __init__(self, message: str, *, key: str, run_id: str | None = None) -> None:
+    key: str
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str,
+        generation: int | None = None,
+        run_id: str | None = None,
+        revision: int | None = None,
+    ) -> None:
         super().__init__(message)
-        self.key = key
-        self.run_id = run_id
+        self.about(key=key, generation=generation, run_id=run_id, revision=revision)
 
 
 class NewerSchema(TenureError):
@@ -82,11 +124,13 @@ class UnreadableRecord(TenureError):
 
 
 class _KeyError(TenureError):
-    def __init__(self, message: str, *, key: str, generation: int, run_id: str) -> None:
+    key: str
+    generation: int
+    run_id: str
+
+    def __init__(self, message: str, *, key: str, generation: int, run_id: str, revision: int | None = None) -> None:
         super().__init__(message)
-        self.key = key
-        self.generation = generation
-        self.run_id = run_id
+        self.about(key=key, generation=generation, run_id=run_id, revision=revision)
 
 
 class KeyIsLive(_KeyError):
@@ -108,10 +152,22 @@ class RunFailed(_KeyError):
     """
 
     def __init__(
-        self, *, key: str, generation: int, run_id: str, error_type: str, message: str, traceback: str
+        self,
+        *,
+        key: str,
+        generation: int,
+        run_id: str,
+        error_type: str,
+        message: str,
+        traceback: str,
+        revision: int | None = None,
     ) -> None:
         super().__init__(
-            f"run of {key!r} failed: {error_type}: {message}", key=key, generation=generation, run_id=run_id
+            f"run of {key!r} failed: {error_type}: {message}",
+            key=key,
+            generation=generation,
+            run_id=run_id,
+            revision=revision,
         )
         self.error_type = error_type
         self.message = message
@@ -121,12 +177,13 @@ class RunFailed(_KeyError):
 class RunCancelled(_KeyError):
     """The run was cancelled; ``reason`` is what the canceller gave."""
 
-    def __init__(self, *, key: str, generation: int, run_id: str, reason: str) -> None:
+    def __init__(self, *, key: str, generation: int, run_id: str, reason: str, revision: int | None = None) -> None:
         super().__init__(
             f"run of {key!r} was cancelled: {reason or 'no reason given'}",
             key=key,
             generation=generation,
             run_id=run_id,
+            revision=revision,
         )
         self.reason = reason
 
@@ -137,13 +194,16 @@ class RunSuperseded(_KeyError):
     ``by_generation`` is the newest generation (0 where the record is gone); ``result(follow=True)`` goes on to it.
     """
 
-    def __init__(self, *, key: str, generation: int, run_id: str, by_generation: int) -> None:
+    def __init__(
+        self, *, key: str, generation: int, run_id: str, by_generation: int, revision: int | None = None
+    ) -> None:
         by = f"generation {by_generation}" if by_generation else "a record that is gone"
         super().__init__(
             f"generation {generation} of {key!r} has no outcome to read: the key is at {by}",
             key=key,
             generation=generation,
             run_id=run_id,
+            revision=revision,
         )
         self.by_generation = by_generation
 

@@ -294,7 +294,7 @@ def encode_to_store(record: Record, *, proven: bool) -> bytes:
             _decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"the record of {record.key!r} could not be read back and is not stored: {error}"
-        raise InvalidCall(msg) from error
+        raise InvalidCall(msg).about(key=record.key, generation=record.generation, run_id=record.run_id) from error
     return data
 
 

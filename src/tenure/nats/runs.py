@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 
 from tenure.clock import Clock
 from tenure.core.commands import PROVEN, Command, Confirm, Evict, ExpirePrevious, TakeCounts
-from tenure.core.errors import NewerSchema, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
+from tenure.core.errors import NewerSchema, TenureError, Unavailable, UnreadableRecord
 from tenure.core.expiry import MARK_SECONDS, expires_at, is_over
 from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
@@ -31,7 +31,7 @@ from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import STATE, OnHeader, scan
-from tenure.nats.swaps import EXPECT, swap
+from tenure.nats.swaps import EXPECT, swap, unknown
 
 NO_MESSAGE = 10037
 NO_STREAM = 10059
@@ -130,10 +130,7 @@ class Runs:
     # -- read --------------------------------------------------------------------------------------------------------
 
     async def read(self, key: str, patience: Patience | None = None) -> Found:
-        """Read a record from the stream's leader.
-
-        Raises Unavailable, and ConfigError's kin where the bucket is gone.
-        """
+        """Read a record from the stream's leader. Raises Unavailable, NewerSchema, UnreadableRecord."""
         subject = self._names.record(key)
         body = msgspec.json.encode({"last_by_subj": subject})
         patience = patience or self.patience()
@@ -147,11 +144,11 @@ class Runs:
                 if await patience.pause():
                     continue
                 msg = f"cannot read the record of {key!r}: {error}"
-                raise Unavailable(msg) from error
+                raise Unavailable(msg).about(key=key) from error
             got = _got.decode(answer.data)
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
-                return _found(got.message, asked)
+                return _found(key, got.message, asked)
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
@@ -159,7 +156,7 @@ class Runs:
                 text = f"bucket {self._names.runs_bucket} is gone; run `tenure setup`"
             if not await patience.pause():
                 msg = f"cannot read the record of {key!r}: {text}"
-                raise Unavailable(msg)
+                raise Unavailable(msg).about(key=key)
 
     # -- write -------------------------------------------------------------------------------------------------------
 
@@ -197,14 +194,14 @@ class Runs:
             if revision:
                 return self._won(Committed(result, revision, data))
             self.conflicts(type(command).__name__.lower())
-            unsure = unsure or repeated
+            unsure, tried = unsure or repeated, found.revision
             try:
                 found = await self.read(key, patience)
             except Unavailable as error:
                 if not unsure:
                     raise
                 msg = f"a write to {key!r} may have happened, and the record cannot be read to find out: {error}"
-                raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None) from error
+                raise unknown(msg, key, result.record, found.revision) from error
             if repeated and mine is not None and found.record is not None and mine(found.record):
                 adopted = Decision(result.did, found.record, effects_of(found.record), result.counts)
                 return self._won(Committed(adopted, found.revision, encode(found.record)))
@@ -212,7 +209,7 @@ class Runs:
             untouched = 0 < found.revision <= before
             if unsure and once is not None and not untouched and not once(found.record):
                 msg = f"a write to {key!r} may have happened, but the record has moved on: look before you repeat it"
-                raise OutcomeUnknown(msg, key=key, run_id=result.record.run_id if result.record else None)
+                raise unknown(msg, key, result.record, tried)
 
     async def take(
         self,
@@ -246,6 +243,7 @@ class Runs:
             patience,
             what=f"the record of {key!r}",
             key=key,
+            generation=record.generation if record is not None else None,
             run_id=record.run_id if record is not None else None,
         )
         self._newest = max(self._newest, revision)
@@ -295,7 +293,8 @@ class Runs:
 
         async def received(msg: Msg) -> None:
             try:
-                key, found = decode_key(msg.subject[len(prefix) :]), _event(msg)
+                key = decode_key(msg.subject[len(prefix) :])
+                found = _event(key, msg)
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -326,7 +325,7 @@ class Changes:
     async def on_event(self, msg: Msg) -> None:
         """Take a repeated record in; one that cannot be read is raised by ``next``."""
         try:
-            self._queue.put_nowait(_event(msg))
+            self._queue.put_nowait(_event(self._key, msg))
         except TenureError as error:
             self._queue.put_nowait(error)
 
@@ -369,27 +368,30 @@ def _headers(record: Record | None, revision: int) -> dict[str, str]:
     return {EXPECT: str(revision), STATE: state_of(record, expires_at(record)), "Nats-TTL": f"{ttl + MARK_SECONDS}s"}
 
 
-def _record(data: bytes) -> Record:
+def _record(key: str, revision: int, data: bytes) -> Record:
     try:
         return decode(data)
+    except NewerSchema as error:
+        error.about(key=key, revision=revision)
+        raise
     except UNREADABLE as error:
         msg = f"the bucket holds what is no record of Tenure ({error}), {len(data)} bytes"
-        raise UnreadableRecord(msg) from error
+        raise UnreadableRecord(msg).about(key=key, revision=revision) from error
 
 
-def _found(stored: _Stored, asked: float) -> Found:
+def _found(key: str, stored: _Stored, asked: float) -> Found:
     """What a read shows that was asked for at ``asked``. An expired record is its own mark.
 
     The server's marks are not used: they take whatever is stored at that moment with them, a run just submitted too.
     """
     if b"KV-Operation:" in stored.hdrs:
         return Found(None, stored.seq)
-    record = _record(stored.data)
+    record = _record(key, stored.seq, stored.data)
     return Found(None if is_over(record, asked) else record, stored.seq)
 
 
-def _event(msg: Msg) -> Found:
+def _event(key: str, msg: Msg) -> Found:
     """What was written; it was in force then, however late it is heard of."""
     headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    return Found(None if "KV-Operation" in headers else _record(msg.data), revision)
+    return Found(None if "KV-Operation" in headers else _record(key, revision, msg.data), revision)

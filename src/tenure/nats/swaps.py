@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenure.core.errors import OutcomeUnknown, Unavailable
+from tenure.core.records import Record
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 
@@ -21,14 +22,15 @@ async def swap(
     *,
     what: str,
     key: str = "",
+    generation: int | None = None,
     run_id: str | None = None,
 ) -> tuple[int, bool]:
     """Publish with ``EXPECT`` in the headers: (its revision or 0 if refused, whether it could have happened unseen).
 
     What got no answer is sent again just as it was, until the server takes or refuses it: a read that does not show it proves
     nothing. ``IN_FLIGHT`` is sent again too: nothing happened, but who reads now does not see what is in flight.
-    ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown with ``key``
-    and ``run_id`` where the fate of the write stays unknown.
+    ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown where the fate of
+    the write stays unknown; ``key``, ``generation`` and ``run_id`` are in both.
     """
     unsure = False
     while True:
@@ -51,6 +53,14 @@ async def swap(
         if not await patience.pause():
             if unsure:
                 msg = f"a write of {what} has no known fate: {why}"
-                raise OutcomeUnknown(msg, key=key, run_id=run_id)
+                revision = int(headers[EXPECT])
+                raise OutcomeUnknown(msg, key=key, generation=generation, run_id=run_id, revision=revision)
             msg = f"cannot write {what}: {why}"
-            raise Unavailable(msg)
+            raise Unavailable(msg).about(key=key or None, generation=generation, run_id=run_id)
+
+
+def unknown(msg: str, key: str, record: Record | None, revision: int) -> OutcomeUnknown:
+    """Of a write of ``record`` (None: a purge) over ``revision``."""
+    if record is None:
+        return OutcomeUnknown(msg, key=key, revision=revision)
+    return OutcomeUnknown(msg, key=key, generation=record.generation, run_id=record.run_id, revision=revision)
