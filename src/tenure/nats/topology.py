@@ -2,7 +2,8 @@
 
 Each store owns its settings (``spec``); this module only compares and creates. The incarnation of the runs bucket is a
 random id in its stream's metadata: revisions of a bucket that was deleted and made again are not comparable with older
-ones [12].
+ones [12]. Beside it stands the newest schema that a ``setup`` knew: no older one changes anything after it, and older
+processes that connect leave its settings as they are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct
 from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
+from tenure.core.records import SCHEMA
 from tenure.core.subjects import Names
 from tenure.nats import blobs, dead, history, inbox, runs, sessions, work
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
@@ -24,6 +26,7 @@ from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.setup")
 _INCARNATION = "tenure.incarnation"
+_SCHEMA = "tenure.schema"
 _NAME_IN_USE = 10058
 _WORK_STREAM = re.compile(r"TENURE_([A-Za-z0-9_-]+)_WORK")
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
@@ -47,6 +50,7 @@ _MUTABLE = frozenset(
         "max_age",
         "max_bytes",
         "max_msgs",
+        "metadata",
     }
 )
 
@@ -86,16 +90,15 @@ async def ensure(
     """Create what is missing and check what exists.
 
     ``replicas``: also bring existing streams to that many copies, ``dead_kept_days``: and dead letters to that age (both
-    with ``migrate``). Raises ConfigError that names the
-    stream and every setting that differs and cannot be (or, without ``migrate``, was not allowed to be) changed;
-    Unavailable.
+    with ``migrate``). Raises ConfigError that names the stream and every setting that differs and cannot be (or, without
+    ``migrate``, was not allowed to be) changed, or says that a newer Tenure has set the namespace up; Unavailable.
     """
     changes: list[Change] = []
-    incarnation, revision, copies = "", 0, 1
+    incarnation, revision, copies, newer = "", 0, 1, False
     for make in _SPECS:
         spec = make(names, replicas or config.replicas, config.storage)
         if make is runs.spec:
-            spec["metadata"] = {_INCARNATION: clock.new_id()}
+            spec["metadata"] = {_INCARNATION: clock.new_id(), _SCHEMA: str(SCHEMA)}
         wanted: dict[str, Any] = {} if replicas is None else {"num_replicas": replicas}
         if make is dead.spec:
             spec |= dead.max_age(dead_kept_days or config.dead_kept_days)
@@ -108,7 +111,10 @@ async def ensure(
         else:
             # It was there; or another process that starts just now was quicker: then its incarnation is the bucket's.
             info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or _NO_INFO
-            changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate))
+            if make is runs.spec:
+                newer = _is_newer(names, info, migrate=migrate)
+                wanted |= _schema(info) if migrate else {}
+            changes.append(await _check(conn, spec, info["config"], wanted, migrate=migrate, newer=newer))
         if make is runs.spec:
             incarnation, revision = incarnation_of(info), int(info["state"]["last_seq"])
         if make is sessions.spec:
@@ -168,6 +174,29 @@ def _told(stream: str, why: str) -> Change:
     return Change(stream, "differs", (why,))
 
 
+def _schema_of(info: dict[str, Any]) -> int:
+    """The newest schema that a ``setup`` of this namespace knew; 0 where none said so."""
+    said = str((info["config"].get("metadata") or {}).get(_SCHEMA, ""))
+    return int(said) if said.isdecimal() else 0
+
+
+def _is_newer(names: Names, info: dict[str, Any], *, migrate: bool) -> bool:
+    """Whether a newer Tenure has set the namespace up. Raises ConfigError if this one was to change it."""
+    found = _schema_of(info)
+    if migrate and found > SCHEMA:
+        msg = (
+            f"namespace {names.namespace} was set up by a newer Tenure (schema {found}, this one knows up to {SCHEMA}) "
+            "and is not taken back: run the newer one's `tenure setup`"
+        )
+        raise ConfigError(msg)
+    return found > SCHEMA
+
+
+def _schema(info: dict[str, Any]) -> dict[str, Any]:
+    """What the metadata have to say, where they say less."""
+    return {"metadata": (info["config"].get("metadata") or {}) | {_SCHEMA: str(max(SCHEMA, _schema_of(info)))}}
+
+
 def incarnation_of(info: dict[str, Any]) -> str:
     """The incarnation in a runs bucket's stream info; empty if Tenure did not make it."""
     return str((info["config"].get("metadata") or {}).get(_INCARNATION, ""))
@@ -188,7 +217,8 @@ async def differences(conn: Connection, names: Names, config: Config) -> Topolog
         if info is None:
             changes.append(Change(spec["name"], "missing"))
             continue
-        details = _words(_differing(spec, info["config"], {}), info["config"])
+        wanted = _schema(info) if make is runs.spec else {}
+        details = _words(_differing(spec, info["config"], wanted), info["config"])
         if make is runs.spec:
             incarnation, revision = incarnation_of(info), int(info["state"]["last_seq"])
         elif make is sessions.spec:
@@ -218,11 +248,17 @@ async def namespaces(conn: Connection) -> list[str]:
 
 
 async def _check(
-    conn: Connection, spec: dict[str, Any], actual: dict[str, Any], also: dict[str, Any], *, migrate: bool
+    conn: Connection,
+    spec: dict[str, Any],
+    actual: dict[str, Any],
+    also: dict[str, Any],
+    *,
+    migrate: bool,
+    newer: bool = False,
 ) -> Change:
     name = spec["name"]
     differing = _differing(spec, actual, also)
-    if not differing:
+    if not differing or (newer and differing.keys() <= _MUTABLE):
         return Change(name, "unchanged")
     details = _words(differing, actual)
     if not migrate or not differing.keys() <= _MUTABLE:
@@ -243,7 +279,13 @@ def _differing(spec: dict[str, Any], actual: dict[str, Any], also: dict[str, Any
 
 
 def _words(differing: dict[str, Any], actual: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(f"{field} is {actual.get(field)!r}, must be {value!r}" for field, value in sorted(differing.items()))
+    return tuple(_in_words(field, actual.get(field), value) for field, value in sorted(differing.items()))
+
+
+def _in_words(field: str, actual: Any, wanted: Any) -> str:
+    if field == "metadata":
+        return f"schema is {(actual or {}).get(_SCHEMA, 'not said')}, must be {wanted[_SCHEMA]}"
+    return f"{field} is {actual!r}, must be {wanted!r}"
 
 
 def _same(wanted: Any, actual: Any) -> bool:
