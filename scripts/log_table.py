@@ -80,6 +80,7 @@ MEANINGS = {
     "publish.dropped": "an ack or a hint was lost with its connection",
     "record.newer": "a record of a newer Tenure: upgrade this process",
     "record.passed_over": "a sweep met a record that is newer than it knows, or none of Tenure's",
+    "record.encrypted": "a record that no key of this process opens (why: `error`); another worker may have it",
     "record.unreadable": "a record that is none of Tenure's, or damaged",
     "refusal.unreadable": "an entry of the history is none of Tenure's; left out",
     "remnant.not_settled": "an attempt that was given up could not be taken out of its record yet; tried again",

@@ -10,6 +10,7 @@ from tenure.core.aftermath import Outcome
 from tenure.core.dead import DeadLetter
 from tenure.core.errors import (
     ConfigError,
+    EncryptedRecord,
     Fail,
     InvalidCall,
     KeyConflict,
@@ -26,6 +27,7 @@ from tenure.core.errors import (
     UnreadableRecord,
 )
 from tenure.core.history import Step
+from tenure.encryption import Encryption
 from tenure.holds import Hold
 from tenure.rates import Cooldown, Debounce, RateLimit
 from tenure.run import Run
@@ -47,6 +49,8 @@ __all__ = [
     "Cooldown",
     "DeadLetter",
     "Debounce",
+    "EncryptedRecord",
+    "Encryption",
     "Event",
     "Fail",
     "Hold",

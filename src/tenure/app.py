@@ -18,11 +18,14 @@ from tenure.core.errors import ConfigError
 from tenure.core.given import whole
 from tenure.core.records import CatchUp, Overlap
 from tenure.core.subjects import Names, check_name
+from tenure.encryption import Encryption
+from tenure.encryption import given as encryption_given
 from tenure.hooks import AskedHooks, make_hooks
 from tenure.isolation import Isolation, home_of
 from tenure.nats.options import check_options
 from tenure.rates import AnyLimit
 from tenure.settings import Retry, Seconds, make_policy, make_task, with_schedule
+from tenure.stores import Stores
 from tenure.times import deployed_time
 
 if TYPE_CHECKING:
@@ -64,10 +67,18 @@ class App:
     ``namespace``: letters, digits, ``-`` and ``_``; everything on the server carries it. ``config``: numbers, see
     ``Config``. ``deployed``: when this release was deployed, an aware time that is the same in all its processes; default
     ``$TENURE_DEPLOYED``, else each process's start. Of two processes whose code differs in a schedule, limit or rate, the one
-    of the later deployment decides. Raises ConfigError.
+    of the later deployment decides. ``encryption``: the keys to encrypt with what is stored of arguments, results and the like;
+    default: those of ``$TENURE_ENCRYPTION_KEYS``, if it is set. Raises ConfigError.
     """
 
-    def __init__(self, namespace: str, *, config: Config | None = None, deployed: datetime | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        *,
+        config: Config | None = None,
+        deployed: datetime | None = None,
+        encryption: Encryption | None = None,
+    ) -> None:
         self.names = Names(namespace)
         self.namespace = self.names.namespace
         given: object = config
@@ -76,6 +87,7 @@ class App:
             raise ConfigError(msg)
         self.config = Config() if config is None else config
         self._deployed = deployed_time(deployed)
+        self.encryption = encryption_given(encryption, namespace)
         self.actors: dict[str, Actor[..., ..., Any, Any]] = {}
 
     def deployed_at(self, started: float) -> float:
@@ -186,6 +198,10 @@ class App:
             msg = f"actor {chosen!r} is registered twice in app {self.namespace!r}: give one of them a name="
             raise ConfigError(msg)
         return chosen
+
+    async def open_stores(self, url: str, name: str, options: dict[str, Any]) -> Stores:
+        """The stores of its namespace, over a connection of this name. Raises Unavailable or ConfigError."""
+        return await Stores.open(url, self.names, self.config, name=name, sealer=self.encryption, **options)
 
     def connect(self, url: str | None = None, **options: Any) -> Client:
         """A client, to be used as ``async with app.connect() as client``.

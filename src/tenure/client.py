@@ -79,7 +79,7 @@ class Client(Holding, Bulk):
         if self._stores is None:
             self._loop, self._tracing = asyncio.get_running_loop(), find_tracing()
             name = f"tenure-client-{self.app.namespace}"
-            self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
+            self._stores = await self.app.open_stores(self._url, name, self._options)
             self._stores.runs.conflicts = self.metrics.conflict
         return self
 

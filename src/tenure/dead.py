@@ -10,7 +10,7 @@ from tenure.checks import check_limit
 from tenure.core import commands as c
 from tenure.core.aftermath import ID_FORM
 from tenure.core.dead import DeadLetter, Rejected, replay_mark, replay_of
-from tenure.core.errors import OutcomeUnknown, Unavailable
+from tenure.core.errors import EncryptedRecord, OutcomeUnknown, Unavailable
 from tenure.core.subjects import check_name, encode_key
 from tenure.nats.dead import Kept
 from tenure.run import Run
@@ -72,12 +72,14 @@ class DeadLetters:
         Of a key with several letters, the newest. Returns the new run's handle, or None if there is no such letter.
         However often and by whomever one letter is replayed, one run comes of it: repeat it after OutcomeUnknown.
         Raises KeyIsLive (wait for that run's end, or cancel it, and replay then), InvalidCall, Unavailable,
-        OutcomeUnknown, NewerSchema.
+        OutcomeUnknown, NewerSchema, EncryptedRecord.
         """
         kept = await self._named(which)
         if not kept:
             return None
         letter = kept[-1].letter
+        if kept[-1].sealed:
+            raise EncryptedRecord(kept[-1].sealed, key=letter.key, key_id="")
         actor = self._client.app.actors.get(letter.actor)
 
         async def is_there() -> bool:

@@ -24,6 +24,7 @@ from tenure.clock import Clock
 from tenure.config import Config
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.policy import trusted_until
+from tenure.core.sealing import Codec
 from tenure.core.sessions import Kind, Session, StopSignal
 from tenure.core.subjects import Names
 from tenure.loops import Companion
@@ -160,7 +161,7 @@ class Lease:
             return
         conn = await Connection.open(self._url, self._config, name=f"tenure-lease-{self.id}", **self._options)
         try:
-            sessions = Sessions(conn, self._names)
+            sessions = Sessions(conn, self._names, Codec(self._names.namespace))
             sent = self._clock.steady()
             self._revision = await sessions.create(self._session, Patience(self._clock, self._config.patience_seconds))
             self._trusted_until = trusted_until(sent, self._session.ttl)

@@ -45,6 +45,7 @@ HEAD_OUTCOMES = (
     "unknown_actor",
     "handed_over",
     "newer_schema",
+    "encrypted",
     "unreadable",
     "foreign",
 )

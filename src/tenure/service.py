@@ -52,7 +52,7 @@ class Service(ABC):
             raise TenureError(msg)
         self._loop = asyncio.get_running_loop()
         name = f"tenure-{self.kind}-{self.app.namespace}"
-        self._stores = await Stores.open(self._url, self.app.names, self.app.config, name=name, **self._options)
+        self._stores = await self.app.open_stores(self._url, name, self._options)
         self._stores.runs.conflicts = self._stores.limits.conflicts = self._stores.rates.conflicts = (
             self.metrics.conflict
         )

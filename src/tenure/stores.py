@@ -21,7 +21,8 @@ from tenure.core import commands as c
 from tenure.core.dead import letter_of
 from tenure.core.errors import InvalidCall, KeyIsLive, NewerSchema, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
-from tenure.core.records import NO_ARGS, Blob, Entry, Holder, Phase, Record, Seen, Task, encode
+from tenure.core.records import NO_ARGS, Blob, Entry, Holder, Phase, Record, Seen, Task
+from tenure.core.sealing import Codec, Sealer
 from tenure.core.subjects import Names
 from tenure.gates import Gates
 from tenure.nats.blobs import Blobs
@@ -50,34 +51,39 @@ _MORE_LOOKS = 4
 class Stores:
     """All stores of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, clock: AlignedClock, topology: Topology) -> None:
+    def __init__(
+        self, conn: Connection, names: Names, clock: AlignedClock, topology: Topology, sealer: Sealer | None = None
+    ) -> None:
         self.conn = conn
         self.names = names
         self.clock = clock
         self.config = conn.config
         self.topology = topology
-        self.runs = Runs(conn, names, clock, topology.last_revision)
-        self.work = Work(conn, names, topology.incarnation)
-        self.sessions = Sessions(conn, names)
-        self.blobs = Blobs(conn, names)
+        self.codec = codec = Codec(names.namespace, sealer)
+        self.runs = Runs(conn, names, clock, topology.last_revision, codec)
+        self.work = Work(conn, names, topology.incarnation, codec)
+        self.sessions = Sessions(conn, names, codec)
+        self.blobs = Blobs(conn, names, codec)
         self.presence = Presence(conn, names, topology.incarnation, clock)
-        self.dead = Dead(conn, names)
+        self.dead = Dead(conn, names, codec)
         self.inbox = Inbox(conn, names)
-        self.history = History(conn, names, clock.steady, enabled=conn.config.history_days > 0)
+        self.history = History(conn, names, clock.steady, codec, enabled=conn.config.history_days > 0)
         self.limits = Limits(conn, names)
         self.parking = Parking(conn, names, self.work)
-        self.switches = Switches(conn, names)
+        self.switches = Switches(conn, names, codec)
         self.gates = Gates(self.limits, self.parking, clock)
         self.rates = Rates(conn, names)
         self.paces = Paces(self.rates, self.parking, clock, conn.config.patience_seconds)
 
     @classmethod
-    async def open(cls, url: str, names: Names, config: Config, *, name: str, **options: Any) -> Stores:
+    async def open(
+        cls, url: str, names: Names, config: Config, *, name: str, sealer: Sealer | None = None, **options: Any
+    ) -> Stores:
         """Connect, make sure that everything exists, and return the stores. Raises Unavailable or ConfigError."""
         conn = await Connection.open(url, config, name=name, **options)
         clock = here()
         try:
-            stores = cls(conn, names, AlignedClock(clock), await ensure(conn, names, clock, config))
+            stores = cls(conn, names, AlignedClock(clock), await ensure(conn, names, clock, config), sealer)
             await stores.know_the_time()
         except BaseException:
             await conn.close()
@@ -201,7 +207,8 @@ class Stores:
             effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
         if not effects:
             return ()
-        return await self._perform(found.record, found.revision, encode(found.record), effects, patience)
+        data = self.codec.encode(found.record)
+        return await self._perform(found.record, found.revision, data, effects, patience)
 
     async def _perform(
         self, record: Record, revision: int, data: bytes, effects: tuple[Effect, ...], patience: Patience

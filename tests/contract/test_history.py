@@ -101,7 +101,7 @@ async def test_a_refusal_is_kept_under_its_key(stores: Stores) -> None:
 
 async def test_refusals_without_end_are_not_sent_without_end(stores: Stores) -> None:
     now = 0.0
-    history = History(stores.conn, stores.names, lambda: now, enabled=True)
+    history = History(stores.conn, stores.names, lambda: now, stores.codec, enabled=True)
     for _ in range(600):
         await history.tell("k", STALE)
     assert history.dropped == 100

@@ -26,7 +26,7 @@ async def test_submits_that_reach_a_leader_while_their_records_are_removed_are_a
 
     A server that leaves a mark of its own decides first, stores it last, and takes what was accepted in between with it.
     """
-    monkeypatch.setattr("tenure.nats.runs.MARK_SECONDS", 0)  # else it removes them an hour later
+    monkeypatch.setattr("tenure.nats.swaps.MARK_SECONDS", 0)  # else it removes them an hour later
     app, ran = App(namespace, config=Config(replicas=3)), list[tuple[str, str]]()
 
     @app.actor(result_ttl=1)

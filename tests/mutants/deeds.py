@@ -9,8 +9,8 @@ DEEDS = (
     Guard(
         "commit: a refused write is decided anew on what is stored",
         "src/tenure/nats/runs.py",
-        "            _headers(record, revision),\n",
-        "            _headers(record, (await self.read(key)).revision),\n",
+        "            headers_of(record, revision),\n",
+        "            headers_of(record, (await self.read(key)).revision),\n",
         (STORE + "test_runs.py",),
     ),
     Guard(

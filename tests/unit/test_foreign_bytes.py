@@ -27,6 +27,7 @@ from tenure.core.history import Refusal as Told
 from tenure.core.history import decode_refusal
 from tenure.core.marks import Place
 from tenure.core.records import decode, encode, read_state, state_of
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.connection import Connection
 from tenure.nats.handover import Handovers
@@ -51,7 +52,7 @@ async def add(ctx: Context, one: int, two: list[str] | None = None) -> int:
     return one
 
 
-WORK, INBOX, HANDOVERS = Work(NOBODY, NAMES, "i"), Inbox(NOBODY, NAMES), Handovers(NOBODY, NAMES)
+WORK, INBOX, HANDOVERS = Work(NOBODY, NAMES, "i", Codec("docs")), Inbox(NOBODY, NAMES), Handovers(NOBODY, NAMES)
 WAKE = b'{"i":"i","g":1,"r":7}\n' + encode(RECORD)
 ARGUMENTS = b'{"one": 1, "two": ["a", "\xc3\xa4"]}'
 encoded = msgspec.json.encode

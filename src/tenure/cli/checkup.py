@@ -173,7 +173,7 @@ async def _clock(conn: Connection, stream: str) -> Finding:
 
 
 async def _life(app: App, conn: Connection, topology: Topology, stuck_after: float) -> list[Finding]:
-    stores = Stores(conn, app.names, AlignedClock(here()), topology)
+    stores = Stores(conn, app.names, AlignedClock(here()), topology, app.encryption)
     await stores.know_the_time()
     every = await session_rows(stores, every=True, count=False)
     rows = [row for row in every if row.closed is None]

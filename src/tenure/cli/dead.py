@@ -16,7 +16,7 @@ from tenure.cli.output import print_answer, print_fields, print_json, print_tabl
 from tenure.cli.problems import Exit, NotFound, complain
 from tenure.client import Client
 from tenure.core.dead import DeadLetter
-from tenure.core.errors import ConfigError, KeyIsLive, NewerSchema, TenureError
+from tenure.core.errors import ConfigError, EncryptedRecord, KeyIsLive, NewerSchema, TenureError
 from tenure.loops import run_loop
 
 _LOOK_SECONDS = 0.2
@@ -161,7 +161,7 @@ async def _replay(client: Client, letters: list[DeadLetter], done: list[dict[str
     for letter in letters:
         try:
             run = await client.dead.replay(letter)
-        except (KeyIsLive, NewerSchema) as error:
+        except (EncryptedRecord, KeyIsLive, NewerSchema) as error:
             refused += 1
             wait = f"; wait for its end or end it (`tenure cancel {letter.key}`), then replay again"
             complain(f"{error}{wait if isinstance(error, KeyIsLive) else ''}")

@@ -18,6 +18,7 @@ from tenure.cli.history import tell_history
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.client import Client
+from tenure.core.errors import EncryptedRecord
 from tenure.core.records import read_state
 from tenure.core.sessions import Progress
 from tenure.core.subjects import encode_key
@@ -91,18 +92,26 @@ def show(
         return run_loop(tell_history(the_app, url, key, as_json=as_json))
 
     async def main() -> int:
+        sealed: str | None = None
         async with o.looking(the_app, url) as client:
-            status = await client.status(key)
-            waits = status is not None and status.phase in {"scheduled", "queued"}
+            try:
+                status = await client.status(key)
+            except EncryptedRecord as error:
+                if error.record is None:
+                    raise
+                status, sealed = status_of(error.record, client.now()), f"key id {error.key_id!r}"
+                complain(str(error))
+            waits = status is not None and sealed is None and status.phase in {"scheduled", "queued"}
             hold = await client.held_by(key) if waits else None
         if status is None:
             raise no_key(key, the_app.namespace)
         if as_json:
-            print_json(msgspec.to_builtins(status) | ({} if hold is None else {"held_by": hold}))
+            more = {"held_by": hold, "encrypted": sealed}
+            print_json(msgspec.to_builtins(status) | {name: said for name, said in more.items() if said is not None})
         else:
             print_fields(
                 {name: getattr(status, name) for name in status.__struct_fields__}
-                | {"progress": _far(status), "held_by": hold}
+                | {"progress": _far(status), "held_by": hold, "encrypted": sealed}
             )
         return Exit.OK
 
@@ -179,8 +188,11 @@ async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRo
 
     async def lane() -> None:
         for row in todo:
-            record = (await client.stores.runs.read(row.key)).record
-            hold = await client.held_by(row.key)
+            try:
+                record = (await client.stores.runs.read(row.key)).record
+                hold = await client.held_by(row.key)
+            except EncryptedRecord as error:
+                record, hold = error.record, None
             last = None if record is None else record.last
             told[row.key] = ScheduleRow(
                 **msgspec.structs.asdict(row),

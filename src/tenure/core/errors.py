@@ -6,9 +6,12 @@ Errors carry what they are about (key, generation, run id, revision, field) as a
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tenure.core.given import seconds as seconds_of
+
+if TYPE_CHECKING:
+    from tenure.core.records import Record
 
 MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
@@ -121,6 +124,19 @@ class StillOwed(TenureError):
 
 class UnreadableRecord(TenureError):
     """What the bucket holds for a key is no record: somebody else wrote there. A person must look; nothing was changed."""
+
+
+class EncryptedRecord(UnreadableRecord):
+    """What is stored of ``key`` is encrypted with the key ``key_id``, which this process lacks, or does not open with it.
+
+    Nothing was changed. ``record``: what is in clear of a key's record.
+    """
+
+    def __init__(self, message: str, *, key: str, key_id: str, record: Record | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.key_id = key_id
+        self.record = record
 
 
 class _KeyError(TenureError):

@@ -79,7 +79,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """Where a payload over the inline limit lies: object ``name``, its ``size`` in bytes and SHA-256 ``digest`` (hex)."""
+    """Where a payload over the inline limit lies: object ``name``, ``size`` in bytes, SHA-256 ``digest`` (hex; empty: encrypted)."""
 
     name: str
     size: int

@@ -1,9 +1,9 @@
 """The object store for arguments and results over the inline limit. The only module that reads or writes it.
 
 A blob is named by the run that made it and never changes, so a stale writer cannot touch another run's payload; its
-SHA-256 digest is in the record and is checked on every read. It says itself for which key it was stored, and by the run of
-which other key (of what was spawned): only their records and dead letters can name it, so supervisors know where to look
-before they remove it (`supervisor/blobs`).
+SHA-256 digest is in the record and is checked on every read (of what is encrypted the tag tells). It says itself for which
+key it was stored, and by the run of which other key (of what was spawned): only their records and dead letters can name it,
+so supervisors know where to look before they remove it (`supervisor/blobs`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from nats.js.object_store import OBJ_DEFAULT_CHUNK_SIZE, ObjectStore
 from tenure.core.errors import InvalidCall, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.records import Blob
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -81,8 +82,9 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 class Blobs:
     """Blobs of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names) -> None:
+    def __init__(self, conn: Connection, names: Names, codec: Codec) -> None:
         self._conn = conn
+        self._codec = codec
         self._names = names
         self._store: ObjectStore | None = None
 
@@ -101,14 +103,16 @@ class Blobs:
             async with asyncio.timeout(_TRANSFER_SECONDS):
                 whose = {_KEY: [key], _ORIGIN: [origin]} if key else None
                 meta = ObjectMeta(headers=whose, options=ObjectMetaOptions(max_chunk_size=OBJ_DEFAULT_CHUNK_SIZE))
-                await (await self._open()).put(name, data, meta)
+                await (await self._open()).put(name, self._codec.seal_blob(data, name), meta)
         except (nats.errors.Error, TimeoutError) as error:
             msg = f"cannot store the blob {name}: {error!r}"
             raise Unavailable(msg) from error
-        return Blob(name=name, size=len(data), digest=hashlib.sha256(data).hexdigest())
+        # What is sealed proves itself; and stored again, by a repeat, it is sealed anew, and has another digest.
+        digest = "" if self._codec.seals else hashlib.sha256(data).hexdigest()
+        return Blob(name=name, size=len(data), digest=digest)
 
     async def get(self, blob: Blob) -> bytes:
-        """Read a blob. Raises Unavailable, or TenureError if it is gone or not what was stored."""
+        """Read a blob. Raises Unavailable, EncryptedRecord, or TenureError if it is gone or not what was stored."""
         try:
             async with asyncio.timeout(_TRANSFER_SECONDS):
                 data = (await (await self._open()).get(blob.name)).data or b""
@@ -118,6 +122,9 @@ class Blobs:
         except (nats.errors.Error, TimeoutError) as error:
             msg = f"cannot read the blob {blob.name}: {error!r}"
             raise Unavailable(msg) from error
+        opened = self._codec.open_blob(data, blob.name)
+        if opened is not None:
+            return opened
         if hashlib.sha256(data).hexdigest() != blob.digest:
             msg = f"blob {blob.name} is damaged: its digest is not {blob.digest}"
             raise TenureError(msg)

@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tenure.core.dead import DeadLetter, Rejected, decode_letter, decode_rejected, encode_letter, encode_rejected
+from tenure.core.dead import DeadLetter, Rejected
 from tenure.core.errors import StillOwed, Unavailable
 from tenure.core.expiry import MARK_SECONDS
 from tenure.core.given import UNREADABLE
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -34,10 +35,11 @@ _log = get_logger("tenure.dead")
 
 
 class Kept(Struct, frozen=True):
-    """A letter in the stream, and where."""
+    """A letter in the stream, and where. ``sealed``: why no more of it can be read than is in clear; else empty."""
 
     letter: DeadLetter
     sequence: int
+    sealed: str = ""
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -64,8 +66,9 @@ def max_age(days: float) -> dict[str, Any]:
 class Dead:
     """Dead letters of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names) -> None:
+    def __init__(self, conn: Connection, names: Names, codec: Codec) -> None:
         self._conn = conn
+        self._codec = codec
         self._names = names
 
     async def keep(self, letter: DeadLetter, patience: Patience) -> None:
@@ -75,20 +78,21 @@ class Dead:
         gone or full: a person must look).
         """
         about = f"the dead letter of {letter.key!r}"
-        await self._create(self._subject(letter), encode_letter(letter), about, patience)
+        await self._create(self._subject(letter), self._codec.encode_letter(letter), about, patience)
 
     async def keep_rejected(self, rejected: Rejected, patience: Patience) -> None:
         """Store a rejected command, once. Raises as ``keep``."""
         about = f"what was rejected of {rejected.subject!r}"
-        await self._create(self._names.rejected(rejected.command), encode_rejected(rejected), about, patience)
+        data = self._codec.encode_rejected(rejected)
+        await self._create(self._names.rejected(rejected.command), data, about, patience)
 
     async def find_rejected(self, patience: Patience) -> AsyncIterator[Rejected]:
         """Every rejected command, the oldest first. Raises Unavailable."""
         wanted, sequence = self._names.rejected("*"), 1
         while (found := await self._next(wanted, sequence, patience)) is not None:
-            sequence, data = found
+            sequence, _, data = found
             try:
-                yield decode_rejected(data)
+                yield self._codec.decode_rejected(data)
             except UNREADABLE as error:
                 _log.warning("letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error))
             sequence += 1
@@ -121,10 +125,12 @@ class Dead:
         wanted = self._names.dead_filter(actor, key, run_id)
         sequence = 1
         while (found := await self._next(wanted, sequence, patience)) is not None:
-            sequence, data = found
+            sequence, subject, data = found
             if data:
                 try:
-                    yield Kept(decode_letter(data), sequence)
+                    letter, sealed = self._codec.decode_letter(data)
+                    if self._subject(letter) == subject:  # else it was copied here: it would be replayed as another's
+                        yield Kept(letter, sequence, sealed)
                 except UNREADABLE as error:
                     _log.warning(
                         "letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error)
@@ -150,7 +156,7 @@ class Dead:
             if not await patience.pause():
                 raise Unavailable(f"{about} is not stored yet: {why}")
 
-    async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, bytes] | None:
+    async def _next(self, wanted: str, sequence: int, patience: Patience) -> tuple[int, str, bytes] | None:
         call = f"STREAM.MSG.GET.{self._names.dead_stream}"
         refusals = 0
         while True:
@@ -161,7 +167,7 @@ class Dead:
             else:
                 if not isinstance(answer, ApiError):
                     message = answer["message"]
-                    return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)
+                    return int(message["seq"]), message["subject"], msgspec.convert(message.get("data", ""), bytes)
                 if answer.err_code == NO_MESSAGE:
                     return None
                 why = answer.description

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from tenure.core.errors import NewerSchema, TenureError, Unavailable
+from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.history import Refusal, Told, Written, decode_refusal, encode_refusal
-from tenure.core.records import decode
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -84,8 +84,13 @@ _stored = msgspec.json.Decoder(_Stored)
 class History:
     """History of one namespace. ``enabled``: False where none is kept; then nothing is sent either."""
 
-    def __init__(self, conn: Connection, names: Names, steady: Callable[[], float], *, enabled: bool) -> None:
+    def __init__(
+        self, conn: Connection, names: Names, steady: Callable[[], float], codec: Codec, *, enabled: bool
+    ) -> None:
         self._conn = conn
+        self._codec = codec
+        self.hides = codec.seals
+        """Whether what users gave is not to be told in it."""
         self._names = names
         self._steady = steady
         self._enabled = enabled
@@ -109,7 +114,8 @@ class History:
     async def read(self, key: str, patience: Patience) -> tuple[list[Written], list[Told]]:
         """The revisions of a key that are kept, and the refusals. Raises Unavailable; TenureError if there is no history."""
         written = [
-            _revision(one) for one in await self._all(self._names.history_stream, self._names.record(key), patience)
+            _revision(self._codec, key, one)
+            for one in await self._all(self._names.history_stream, self._names.record(key), patience)
         ]
         told = []
         for one in await self._all(self._names.refused_stream, self._names.refused(key), patience):
@@ -147,12 +153,14 @@ class History:
                 raise Unavailable(msg)
 
 
-def _revision(stored: _Stored) -> Written | None:
+def _revision(codec: Codec, key: str, stored: _Stored) -> Written | None:
     at = stored.time.timestamp()
     if b"KV-Operation:" in stored.hdrs:
         return Written(stored.seq, at, None)
     try:
-        return Written(stored.seq, at, decode(stored.data))
+        return Written(stored.seq, at, codec.decode(stored.data, key))
+    except EncryptedRecord as error:
+        return Written(stored.seq, at, error.record)  # what happened is in clear
     except (NewerSchema, *UNREADABLE) as error:
         _log.warning("revision.unreadable", revision=stored.seq, error=str(error))
         return None

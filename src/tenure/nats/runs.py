@@ -21,17 +21,18 @@ from nats.aio.msg import Msg
 
 from tenure.clock import Clock
 from tenure.core.commands import PROVEN, Command, Confirm, Evict, ExpirePrevious, TakeCounts
-from tenure.core.errors import NewerSchema, TenureError, Unavailable, UnreadableRecord
-from tenure.core.expiry import MARK_SECONDS, expires_at, is_over
+from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, Unavailable, UnreadableRecord
+from tenure.core.expiry import is_over
 from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
-from tenure.core.records import Count, Record, decode, encode, encode_to_store, state_of, ttl_of
+from tenure.core.records import Count, Record
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.scan import STATE, OnHeader, scan
-from tenure.nats.swaps import EXPECT, swap, unknown
+from tenure.nats.scan import OnHeader, scan
+from tenure.nats.swaps import headers_of, swap, unknown
 
 NO_MESSAGE = 10037
 NO_STREAM = 10059
@@ -110,8 +111,9 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 class Runs:
     """Records of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, clock: Clock, newest: int = 0) -> None:
+    def __init__(self, conn: Connection, names: Names, clock: Clock, newest: int, codec: Codec) -> None:
         self._newest = newest  # the highest revision known to exist: what has a lower one was not written after now
+        self.codec = codec
         self._conn = conn
         self._names = names
         self.clock = clock
@@ -148,7 +150,7 @@ class Runs:
             got = _got.decode(answer.data)
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
-                return _found(key, got.message, asked)
+                return _found(self.codec, key, got.message, asked)
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
@@ -189,7 +191,8 @@ class Runs:
             result = transition(found.record, command, self.clock.now())
             if isinstance(result, Refused):
                 return Declined(result, found, unsure)
-            data = b"" if result.record is None else encode_to_store(result.record, proven=type(command) in PROVEN)
+            proven = type(command) in PROVEN
+            data = b"" if result.record is None else self.codec.encode_to_store(result.record, proven=proven)
             revision, repeated = await self._store(key, result.record, data, found.revision, patience)
             if revision:
                 return self._won(Committed(result, revision, data))
@@ -204,7 +207,7 @@ class Runs:
                 raise unknown(msg, key, result.record, found.revision) from error
             if repeated and mine is not None and found.record is not None and mine(found.record):
                 adopted = Decision(result.did, found.record, effects_of(found.record), result.counts)
-                return self._won(Committed(adopted, found.revision, encode(found.record)))
+                return self._won(Committed(adopted, found.revision, self.codec.encode(found.record)))
             # Nobody wrote there since before the first try, so that was not applied. If the read was stale, the CAS says so.
             untouched = 0 < found.revision <= before
             if unsure and once is not None and not untouched and not once(found.record):
@@ -239,7 +242,7 @@ class Runs:
             self._conn,
             self._names.record(key),
             data,
-            _headers(record, revision),
+            headers_of(record, revision),
             patience,
             what=f"the record of {key!r}",
             key=key,
@@ -294,7 +297,7 @@ class Runs:
         async def received(msg: Msg) -> None:
             try:
                 key = decode_key(msg.subject[len(prefix) :])
-                found = _event(key, msg)
+                found = _event(self.codec, key, msg)
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -325,7 +328,7 @@ class Changes:
     async def on_event(self, msg: Msg) -> None:
         """Take a repeated record in; one that cannot be read is raised by ``next``."""
         try:
-            self._queue.put_nowait(_event(self._key, msg))
+            self._queue.put_nowait(_event(self._runs.codec, self._key, msg))
         except TenureError as error:
             self._queue.put_nowait(error)
 
@@ -354,24 +357,10 @@ class Changes:
                 return item
 
 
-def _headers(record: Record | None, revision: int) -> dict[str, str]:
-    if record is None:
-        return {
-            EXPECT: str(revision),
-            "KV-Operation": "PURGE",
-            "Nats-Rollup": "sub",
-            "Nats-TTL": f"{MARK_SECONDS}s",
-        }
-    ttl = ttl_of(record)
-    if ttl is None:
-        return {EXPECT: str(revision), STATE: state_of(record)}
-    return {EXPECT: str(revision), STATE: state_of(record, expires_at(record)), "Nats-TTL": f"{ttl + MARK_SECONDS}s"}
-
-
-def _record(key: str, revision: int, data: bytes) -> Record:
+def _record(codec: Codec, key: str, revision: int, data: bytes) -> Record:
     try:
-        return decode(data)
-    except NewerSchema as error:
+        return codec.decode(data, key)
+    except (NewerSchema, EncryptedRecord) as error:
         error.about(key=key, revision=revision)
         raise
     except UNREADABLE as error:
@@ -379,19 +368,24 @@ def _record(key: str, revision: int, data: bytes) -> Record:
         raise UnreadableRecord(msg).about(key=key, revision=revision) from error
 
 
-def _found(key: str, stored: _Stored, asked: float) -> Found:
+def _found(codec: Codec, key: str, stored: _Stored, asked: float) -> Found:
     """What a read shows that was asked for at ``asked``. An expired record is its own mark.
 
     The server's marks are not used: they take whatever is stored at that moment with them, a run just submitted too.
     """
     if b"KV-Operation:" in stored.hdrs:
         return Found(None, stored.seq)
-    record = _record(key, stored.seq, stored.data)
+    try:
+        record = _record(codec, key, stored.seq, stored.data)
+    except EncryptedRecord as error:
+        if error.record is None or not is_over(error.record, asked):
+            raise
+        return Found(None, stored.seq)
     return Found(None if is_over(record, asked) else record, stored.seq)
 
 
-def _event(key: str, msg: Msg) -> Found:
+def _event(codec: Codec, key: str, msg: Msg) -> Found:
     """What was written; it was in force then, however late it is heard of."""
     headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    return Found(None if "KV-Operation" in headers else _record(key, revision, msg.data), revision)
+    return Found(None if "KV-Operation" in headers else _record(codec, key, revision, msg.data), revision)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from nats.aio.msg import Msg
 from tenure.core.errors import Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.records import Holder
+from tenure.core.sealing import Codec
 from tenure.core.sessions import (
     CLOSED_KEPT_SECONDS,
     SIGNAL_KEPT_SECONDS,
@@ -25,7 +27,6 @@ from tenure.core.sessions import (
     Session,
     StopReason,
     StopSignal,
-    decode_progress,
     decode_session,
     decode_signal,
     encode_session,
@@ -81,8 +82,9 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 class Sessions:
     """Leases of one namespace, over one connection."""
 
-    def __init__(self, conn: Connection, names: Names) -> None:
+    def __init__(self, conn: Connection, names: Names, codec: Codec) -> None:
         self._conn = conn
+        self._codec = codec
         self._names = names
 
     async def create(self, session: Session, patience: Patience) -> int:
@@ -194,21 +196,22 @@ class Sessions:
         """Publish a run's progress, at most once."""
         headers = {"Nats-TTL": f"{SIGNAL_KEPT_SECONDS}s"}
         await self._conn.publish(
-            self._names.progress(key, progress.run_id), msgspec.json.encode(progress), headers=headers
+            self._names.progress(key, progress.run_id), self._codec.encode_progress(progress, key), headers=headers
         )
 
     async def progress(self, key: str, run_id: str) -> Progress | None:
         """The latest progress of a run, None if there is none. Raises Unavailable."""
         subject = self._names.progress(key, run_id)
-        return _decoded(decode_progress, subject, (await self._last(subject))[1])
+        return _decoded(partial(self._codec.decode_progress, key=key), subject, (await self._last(subject))[1])
 
     async def follow_progress(
         self, key: str, on_progress: Callable[[Progress], Awaitable[None]]
     ) -> Callable[[], Awaitable[None]]:
         """Call ``on_progress`` for each progress of the key's runs from now on; returns a function that ends it."""
+        decode = partial(self._codec.decode_progress, key=key)
 
         async def received(msg: Msg) -> None:
-            progress = _decoded(decode_progress, msg.subject, msg.data)
+            progress = _decoded(decode, msg.subject, msg.data)
             if progress is not None:
                 await on_progress(progress)
 
@@ -228,7 +231,7 @@ class Sessions:
                 key = decode_key(msg.subject[len(prefix) :].partition(".")[0])
             except ValueError:
                 return
-            progress = _decoded(decode_progress, msg.subject, msg.data)
+            progress = _decoded(partial(self._codec.decode_progress, key=key), msg.subject, msg.data)
             if progress is not None:
                 on_progress(key, progress)
 

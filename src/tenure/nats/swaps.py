@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from tenure.core.errors import OutcomeUnknown, Unavailable
-from tenure.core.records import Record
+from tenure.core.expiry import MARK_SECONDS, expires_at
+from tenure.core.records import Record, state_of, ttl_of
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
+from tenure.nats.scan import STATE
 
 EXPECT = "Nats-Expected-Last-Subject-Sequence"
 WRONG_SEQUENCE = 10071
 IN_FLIGHT = 10164
 """A cluster has another write of the subject under way, and did not propose this one."""
+
+
+def headers_of(record: Record | None, revision: int) -> dict[str, str]:
+    """Of the write that puts ``record`` (None: the mark of a purge) in the place of ``revision``."""
+    if record is None:
+        return {
+            EXPECT: str(revision),
+            "KV-Operation": "PURGE",
+            "Nats-Rollup": "sub",
+            "Nats-TTL": f"{MARK_SECONDS}s",
+        }
+    ttl = ttl_of(record)
+    if ttl is None:
+        return {EXPECT: str(revision), STATE: state_of(record)}
+    return {EXPECT: str(revision), STATE: state_of(record, expires_at(record)), "Nats-TTL": f"{ttl + MARK_SECONDS}s"}
 
 
 async def swap(

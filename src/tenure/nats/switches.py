@@ -15,8 +15,9 @@ from nats.aio.msg import Msg
 
 from tenure.core.errors import InvalidCall, UnreadableRecord
 from tenure.core.given import UNREADABLE
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
-from tenure.core.switches import SCHEMA, Board, board_fault, decode_board, encode_board
+from tenure.core.switches import SCHEMA, Board, board_fault
 from tenure.nats.asking import ask
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
@@ -37,8 +38,9 @@ class Changed(Struct, frozen=True):
 class Switches:
     """The switches of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names) -> None:
+    def __init__(self, conn: Connection, names: Names, codec: Codec) -> None:
         self._conn = conn
+        self._codec = codec
         self._names = names
 
     async def read(self, patience: Patience) -> Board:
@@ -76,14 +78,14 @@ class Switches:
         revision = int(message["seq"])
         if f"{_REMOVED}:".encode() in headers:
             return Board(), revision
-        return _board(msgspec.convert(message.get("data", ""), bytes)), revision
+        return _board(self._codec, msgspec.convert(message.get("data", ""), bytes)), revision
 
     async def _write(self, board: Board, revision: int, patience: Patience) -> tuple[bool, bool]:
         """One CAS, repeated until its fate is known: (whether it is stored, whether it could have happened unseen)."""
         revision, unsure = await swap(
             self._conn,
             self._names.board,
-            encode_board(board),
+            self._codec.encode_board(board),
             {EXPECT: str(revision)},
             patience,
             what="what is paused and blocked",
@@ -98,7 +100,7 @@ class Switches:
                 on_board(Board())
                 return
             try:
-                on_board(_board(msg.data))
+                on_board(_board(self._codec, msg.data))
             except UnreadableRecord as error:
                 on_board(error)
 
@@ -112,9 +114,9 @@ class Switches:
         return int(answer.get("total") or len((answer.get("state") or {}).get("subjects") or {}))
 
 
-def _board(data: bytes) -> Board:
+def _board(codec: Codec, data: bytes) -> Board:
     try:
-        board = decode_board(data)
+        board = codec.decode_board(data)
     except UNREADABLE as error:
         msg = f"what is paused and blocked cannot be read ({error}), {len(data)} bytes"
         raise UnreadableRecord(msg) from error

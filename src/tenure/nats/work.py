@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 from nats.aio.msg import Msg
 
-from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable
+from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
-from tenure.core.records import Record, decode
+from tenure.core.records import Record
+from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, WorkSubject
 from tenure.nats.acks import parse_ack
 from tenure.nats.asking import ask
@@ -150,8 +151,9 @@ def consumer_spec(names: Names, queue: str, priority: str, ack_wait_seconds: flo
 class Work:
     """Wake-ups of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, incarnation: str) -> None:
+    def __init__(self, conn: Connection, names: Names, incarnation: str, codec: Codec) -> None:
         self._conn = conn
+        self._codec = codec
         self._names = names
         self.incarnation = incarnation
 
@@ -309,11 +311,13 @@ class Work:
         nothing = Delivery(msg.subject, msg.reply, deliveries, to, head.g, was_parked=bool(head.p), pending=pending)
         if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
             return nothing
-        try:
-            record = decode(data)
-        except (NewerSchema, *UNREADABLE):  # looked up: the bucket may hold another one by now
+        if to is None:
             return nothing
-        if to is None or record.key != to.key or record.run_id != to.run_id:
+        try:
+            record = self._codec.decode(data, to.key)
+        except (NewerSchema, UnreadableRecord, *UNREADABLE):  # looked up: the bucket may hold another one by now
+            return nothing
+        if record.key != to.key or record.run_id != to.run_id:
             return nothing
         return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r), bool(head.p), pending)
 

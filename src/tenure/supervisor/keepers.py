@@ -19,7 +19,7 @@ from tenure.core.dead import replayed
 from tenure.core.errors import NewerSchema, StillOwed, TenureError, Unavailable, UnreadableRecord
 from tenure.core.marks import place_of
 from tenure.core.outcomes import Apply, Did, Effect, Signal, Wake
-from tenure.core.records import Holder, Phase, Record, Seen, encode
+from tenure.core.records import Holder, Phase, Record, Seen
 from tenure.core.sweeps import wake_again_after
 from tenure.crashes import Crashes
 from tenure.metrics import Metrics
@@ -199,7 +199,7 @@ class Keepers:
 
     async def _wake(self, found: Found, record: Record, times: int, patience: Patience) -> None:
         stores = self._stores
-        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        await stores.work.wake(record, stores.codec.encode(record), found.revision, stores.clock.now(), patience)
         self._wake_later(record, found.revision, times + 1)
 
     def _wake_later(self, record: Record, revision: int, times: int) -> None:

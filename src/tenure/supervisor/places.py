@@ -17,7 +17,7 @@ from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
 from tenure.core.permits import Entry, Give, Permit
 from tenure.core.rates import SECOND, is_rate
-from tenure.core.records import Phase, Record, State, encode
+from tenure.core.records import Phase, Record, State
 from tenure.core.subjects import decode_key
 from tenure.core.sweeps import is_over, wake_again_after
 from tenure.core.transitions import transition
@@ -202,7 +202,7 @@ class Places:
         times, again_at = self._woken.get(record.run_id, (0, now))
         if now < again_at and await stores.work.is_awake(record, patience):
             return
-        await stores.work.wake(record, encode(record), found.revision, stores.clock.now(), patience)
+        await stores.work.wake(record, stores.codec.encode(record), found.revision, stores.clock.now(), patience)
         pause = wake_again_after(times + 1, stores.config.ack_wait_seconds)
         _keep_newest(self._woken, record.run_id, (times + 1, math.inf if pause is None else now + pause))
         self._repaired("reserved", name, record.key, record.run_id)

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tenure.app import App
 from tenure.core import commands as c
-from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
+from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
 from tenure.core.pace import settled_by
 from tenure.core.permits import Answer
 from tenure.core.policy import SHORT_DELAY
-from tenure.core.records import Phase, Record, encode
+from tenure.core.records import Phase, Record
 from tenure.core.switches import Switch
 from tenure.core.transitions import transition
 from tenure.gates import LimitFull
@@ -139,6 +139,9 @@ class Head:
                 if again is None:
                     return self._busy(result)
                 command, found = again, await self._stores.runs.read(key, patience)
+        except EncryptedRecord as error:  # another process may have the key
+            _log.error("record.encrypted", key=key, run_id=run_id, key_id=error.key_id, error=str(error))
+            return Later("encrypted", "", self._stores.config.ack_wait_seconds)
         except UnreadableRecord:
             return Later("unreadable", "", self._stores.config.ack_wait_seconds)
         except NewerSchema:
@@ -211,7 +214,7 @@ class Head:
             return False
         if newest.due - now <= SHORT_DELAY:
             return False
-        await self._stores.work.wake(newest, encode(newest), found.revision, now, patience)
+        await self._stores.work.wake(newest, self._stores.codec.encode(newest), found.revision, now, patience)
         return True
 
     def _busy(self, declined: Declined) -> Looked:

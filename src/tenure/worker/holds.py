@@ -6,7 +6,7 @@ is gone (rules: ``core.switches``), so it costs nothing meanwhile; a supervisor 
 
 from __future__ import annotations
 
-from tenure.core.records import Record, encode
+from tenure.core.records import Record
 from tenure.core.switches import Switch, place_of
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
@@ -27,7 +27,8 @@ class Holds:
         Who wakes those that wait may have looked before this was stored.
         """
         parking, place = self._stores.parking, place_of(switch.id)
-        await parking.park(place, record, encode(record), found.revision, patience, reserves=False)
+        data = self._stores.codec.encode(record)
+        await parking.park(place, record, data, found.revision, patience, reserves=False)
         if self.board.rules.holds(switch.id, self._stores.clock.now()):
             return True
         await parking.remove(place, record.key, record.run_id, patience)

@@ -17,8 +17,7 @@ from tenure.core.given import UNREADABLE
 from tenure.core.pace import settled_by
 from tenure.core.permits import Answer, Bound, Give, Take, name_of
 from tenure.core.rates import is_rate
-from tenure.core.records import Record, Task, encode
-from tenure.nats.parking import Parking
+from tenure.core.records import Record, Task
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
@@ -135,7 +134,7 @@ class Ticket:
 
         Raises Unavailable or OutcomeUnknown.
         """
-        gates, parking = self._places.stores.gates, self._places.stores.parking
+        gates = self._places.stores.gates
         attempt = record.attempt + 1
         if self._settled != settled_by(record):  # other arguments: what was asked for the old ones is nothing to it
             await self.give_back(patience)
@@ -147,7 +146,7 @@ class Ticket:
             take = Take(
                 key=record.key, run_id=self.run_id, attempt=attempt, session=self.session, n=n, deployed=deployed
             )
-            park = partial(_park, parking, name, record, found.revision, patience)
+            park = partial(self._park, name, record, found.revision, patience)
             early = record.failures + 1 < record.task.policy.max_attempts
             answer = await gates.take(name, take, park, patience, reserved=self._woken, early=early)
             if answer not in {Answer.GRANTED, Answer.FROM_PARKED}:
@@ -218,11 +217,11 @@ class Ticket:
         for name, give in gives:
             await self._places.stores.gates.give(name, give, patience)
 
+    async def _park(self, name: str, record: Record, revision: int, patience: Patience) -> int:
+        stores = self._places.stores
+        return await stores.parking.park(name, record, stores.codec.encode(record), revision, patience)
+
     async def _known(self, patience: Patience) -> dict[str, Bound]:
         if not self._limits and self._task is not None:
             self._limits = await self._places.limits_of(self._task, patience)
         return self._limits
-
-
-async def _park(parking: Parking, name: str, record: Record, revision: int, patience: Patience) -> int:
-    return await parking.park(name, record, encode(record), revision, patience)

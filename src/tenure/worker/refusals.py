@@ -21,6 +21,7 @@ _WORDS = {
     "busy": "an older body still runs",
     "unknown_actor": "this worker does not know the actor",
     "newer_schema": "a newer Tenure wrote the record",
+    "encrypted": "this worker lacks the key that the record is encrypted with",
     "unreadable": "the record cannot be read",
 }
 

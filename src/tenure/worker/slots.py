@@ -13,7 +13,7 @@ from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Answer
 from tenure.core.rates import Pace, Rate, Start, rate_name, window_of
-from tenure.core.records import Record, Task, encode
+from tenure.core.records import Record, Task
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
@@ -87,7 +87,8 @@ class Slots:
         return answer
 
     async def _park(self, name: str, found: Found, record: Record, patience: Patience) -> int:
-        return await self._stores.parking.park(name, record, encode(record), found.revision, patience)
+        data = self._stores.codec.encode(record)
+        return await self._stores.parking.park(name, record, data, found.revision, patience)
 
     async def begin(self, patience: Patience) -> bool:
         """The body is about to start: whether it may. Raises Unavailable or OutcomeUnknown."""
