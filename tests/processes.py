@@ -23,6 +23,7 @@ from tests.support import wait_until
 TARGET = "tests.site_app:app"
 OLD_TARGET = "tests.site_app:old"
 """Of an earlier release, which knows none of the actors."""
+_DIES_SECONDS = 20.0
 WITHIN_SECONDS = 6.0
 """By then another process goes on with what a dead one held: the ttl of a site is 2 s, the rest is watching, sweeping and two cores."""
 
@@ -128,9 +129,15 @@ class Site(Cli):
         process = self.command(command, target, "--log-json", *arguments, url=url)
         return Process(process, json.loads(await asyncio.to_thread(line_of, process)))
 
-    def command(self, *arguments: str, url: str = "") -> subprocess.Popen[str]:
-        """Any command, left running."""
-        return self.start(*arguments, TENURE_NATS_URL=url or self.url)
+    def command(self, *arguments: str, url: str = "", dies: str = "") -> subprocess.Popen[str]:
+        """Any command, left running; or one of ``tests.mortal`` until it reaches its point."""
+        return self.start(*arguments, TENURE_NATS_URL=url or self.url, SITE_DIES=dies)
+
+    async def dies(self, point: str, *arguments: str) -> None:
+        """Run a command of ``tests.mortal`` until it has killed itself at a point of the shipped code."""
+        process = self.command(*arguments, dies=point)
+        code = await asyncio.to_thread(process.wait, _DIES_SECONDS)
+        assert code == -signal.SIGKILL, f"it ended with {code}, and not {point}"
 
     def open(self, key: str) -> None:
         """Let the bodies of ``key`` go on."""

@@ -96,6 +96,15 @@ def _add_patient(app: App, site: _Folder) -> None:
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
 
+    @app.actor(grace=60.0)
+    async def listens(ctx: Context) -> None:
+        site.note(ctx, "started")
+        try:
+            await site.gate(ctx)
+        except asyncio.CancelledError:
+            site.note(ctx, f"stopped:{ctx.stop_reason}")
+            raise
+
     @app.actor(name="once", retry=None)
     async def once(ctx: Context) -> str:
         site.note(ctx, "started")

@@ -135,7 +135,7 @@ DEEDS = (
         "src/tenure/stores.py",
         "        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]\n        if paid:\n            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)\n",
         "        await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)\n        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]\n",
-        (REAL + "test_recovery_crashes.py", REAL + "test_worker_chains.py", REAL + "test_scenarios_hooks.py"),
+        (REAL + "test_recovery_rows.py", REAL + "test_worker_chains.py", REAL + "test_scenarios_hooks.py"),
     ),
     # -- sessions and supervisors ----------------------------------------------------------------------------------
     Guard(
@@ -171,7 +171,7 @@ DEEDS = (
         "src/tenure/supervisor/keepers.py",
         "        if early and await self._stores.work.is_stored(record, patience):\n",
         "        if await self._stores.work.is_stored(record, patience):\n",
-        (REAL + "test_recovery_crashes.py", REAL + "test_supervisor_repairs.py"),
+        (REAL + "test_recovery_rows.py", REAL + "test_recovery_crashes.py", REAL + "test_supervisor_repairs.py"),
     ),
     Guard(
         "sweep: [31] a run that was put back for a process that stands still is woken again",
