@@ -182,7 +182,8 @@ async def test_a_supervisor_whose_sweeps_all_fail_is_not_ready_until_one_is_over
 ) -> None:
     """The loop goes on, a failed pass is tried again; but nothing that was lost is found meanwhile."""
     site.settings = {"patience_seconds": 1.0}
-    async with Supervisors(nats_server).run(site.app) as supervisor:
+    async with site.app.connect(nats_server) as client, Supervisors(nats_server).run(site.app) as supervisor:
+        await client.submit(site.app.actors["quick"].call())  # while it waits there is something to look for
 
         async def broken(*_args: Any) -> None:
             msg = "no scan"
@@ -219,7 +220,9 @@ async def broken(self, is_mine):
     passes.append(1)
     if len(passes) > 2:
         raise ZeroDivisionError("the third pass")
-    return await whole(self, is_mine)
+    passed = await whole(self, is_mine)
+    self.calm = False  # else it rests
+    return passed
 
 Sweep.whole = broken
 sys.exit(run(sys.argv[1:]))
@@ -258,6 +261,7 @@ async def test_a_supervisor_rests_three_times_as_long_as_its_pass_took(
     async def slow(self: Sweep, is_mine: Callable[[str], bool]) -> int:
         began.append(asyncio.get_running_loop().time())
         passed = await whole(self, is_mine)
+        self.calm = False  # else it rests for longer
         await asyncio.sleep(0.3)  # body: many records
         ended.append(asyncio.get_running_loop().time())
         return passed

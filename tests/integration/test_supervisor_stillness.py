@@ -1,4 +1,4 @@
-"""A supervisor does not pass over many records again while nothing happens, and does so at once when something does."""
+"""A supervisor does not pass over all records again while nothing happens, and does so at once when something does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.core.permits import Entry, Permit
+from tenure.nats.patience import Patience
 from tenure.supervisor import stillness
 from tenure.supervisor.sweep import Sweep
 from tests.conftest import Supervisors
@@ -32,7 +34,6 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return number
 
     monkeypatch.setattr(Sweep, "whole", counted)
-    monkeypatch.setattr("tenure.supervisor.service.MANY_RECORDS", 1)
     monkeypatch.setattr(stillness, "_SETTLED_SECONDS", 2.5)
     return found
 
@@ -76,3 +77,33 @@ async def test_nothing_is_passed_over_again_while_nothing_happens(
         await wait_until(lambda: not passes[-1], description="a run that is due is seen")
         before = len(passes)
         await wait_until(lambda: len(passes) > before + 2, description="as long as it waits nothing is taken for still")
+
+
+async def test_what_no_stream_would_tell_of_keeps_it_from_resting(
+    app: App, client: Client, supervisors: Supervisors, passes: list[bool]
+) -> None:
+    """A wake-up may be left below its consumer's floor, and a place under a limit by a run that is over, with nothing written."""
+
+    @app.actor
+    async def later() -> None:
+        pass
+
+    run = await client.submit(later.call(), key="a", delay=3_600)
+    stores = client.stores
+    patience = Patience(stores.clock, 5.0)
+    wakeup = app.names.work("default", "normal", "a", run.run_id)
+    assert (await stores.conn.put(wakeup, b"")).error is None
+    async with supervisors.run(app):
+        await wait_until(lambda: len(passes) > 2, description="passes with a wake-up that waits for its time")
+        assert not any(passes)
+        assert isinstance(await stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {"filter": wakeup}), dict)
+        await wait_until(lambda: passes[-1], description="nothing is left but a timer")
+        place = Permit(key="b", run_id=run.run_id, attempt=1, session="", at=stores.clock.now() + 3_600)
+        written, _ = await stores.limits.write("later", Entry(n=1, permits=(place,)), 0, patience)
+        assert written
+        await wait_until(lambda: not passes[-1], description="a place is held")
+        before = len(passes)
+        await wait_until(
+            lambda: len(passes) > before + 2, description="as long as it is there is a pass after the other"
+        )
+        assert not any(passes[before:])

@@ -135,12 +135,13 @@ class Inbox:
         Raises Unavailable.
         """
         stream = self._names.inbox_stream
-        consumer = _consumer.decode(await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience))
         wanted = msgspec.json.encode({"seq": 1, "next_by_subj": ">"})
-        got = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience))
-        if got.message is None or got.message.seq > consumer.ack_floor.stream_seq:
+        found = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience)).message
+        if found is None:  # so it is with an idle inbox: one question
             return None
-        found = got.message
+        consumer = _consumer.decode(await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience))
+        if found.seq > consumer.ack_floor.stream_seq:
+            return None
         headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
         place = Place(found.seq, _microseconds(found.time))
         return Message(found.subject, "", place, headers or _NO_HEADERS, found.data)

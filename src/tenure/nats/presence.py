@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any, Literal
 
 from tenure.clock import AlignedClock
 from tenure.core.errors import ConfigError
@@ -52,25 +53,23 @@ class Presence:
 
     async def look(self) -> None:
         """Bring ``missing`` up to date; a server that does not answer changes nothing. Raises as ``run`` does."""
-        gone = []
-        for stream, called in self._called.items():
-            sent = self._clock.steady()
-            try:
-                answer = await self._conn.api(f"STREAM.INFO.{stream}", {})
-            except (NotSent, Lost):
-                return
-            if isinstance(answer, ApiError):
-                if answer.err_code != NO_STREAM:
-                    return
-                gone.append(called)
-            elif stream == self._names.runs_stream:  # one stream: the leaders of others may have clocks of their own
-                self._clock.align(datetime.fromisoformat(answer["ts"]).timestamp(), sent)
-                if incarnation_of(answer) != self._incarnation:
-                    msg = (
-                        f"{called} was deleted and made anew since this process started: its revisions mean nothing any"
-                        " more, and no outcome of what ran was stored; start the process again"
-                    )
-                    raise ConfigError(msg)
+        runs, *others = self._called
+        sent = self._clock.steady()
+        first = await self._info(runs)
+        if isinstance(first, dict):  # one stream: the leaders of others may have clocks of their own
+            self._clock.align(datetime.fromisoformat(first["ts"]).timestamp(), sent)
+            if incarnation_of(first) != self._incarnation:
+                msg = (
+                    f"{self._called[runs]} was deleted and made anew since this process started: its revisions mean nothing"
+                    " any more, and no outcome of what ran was stored; start the process again"
+                )
+                raise ConfigError(msg)
+        if first is None:
+            return
+        answers = [first, *await asyncio.gather(*map(self._info, others))]  # together: one packet
+        if None in answers:
+            return
+        gone = [called for called, answer in zip(self._called.values(), answers, strict=True) if answer is False]
         before, self.missing = self.missing, ""
         if gone:
             self.missing = f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone: run `tenure setup`"
@@ -79,3 +78,13 @@ class Presence:
                 _log.error("stream.missing", reason=self.missing)
             else:
                 _log.warning("stream.restored", namespace=self._names.namespace)
+
+    async def _info(self, stream: str) -> dict[str, Any] | Literal[False] | None:
+        """What the server says of it; False if there is none, None if it says nothing."""
+        try:
+            answer = await self._conn.api(f"STREAM.INFO.{stream}", {})
+        except (NotSent, Lost):
+            return None
+        if isinstance(answer, ApiError):
+            return False if answer.err_code == NO_STREAM else None
+        return answer

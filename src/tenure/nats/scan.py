@@ -86,12 +86,7 @@ async def _page(
 ) -> bool:
     """Take one batch; False once there are no more up to the sequence ``until``. Raises Unavailable."""
     for _ in range(batch):
-        try:
-            async with asyncio.timeout(conn.config.request_timeout_seconds):
-                msg = await arrived.get()
-        except TimeoutError as error:
-            text = "the server stopped answering in the middle of a scan"
-            raise Unavailable(text) from error
+        msg = await _arrival(conn, arrived) if arrived.empty() else arrived.get_nowait()
         headers = msg.headers or {}
         if "Status" in headers:
             if headers["Status"] == _NO_MESSAGES:
@@ -105,6 +100,15 @@ async def _page(
         if STATE in headers and ack is not None and key is not None:
             on_header(Header(key, ack.stream_sequence, ack.stored_at, headers[STATE]))
     return True
+
+
+async def _arrival(conn: Connection, arrived: asyncio.Queue[Msg]) -> Msg:
+    try:
+        async with asyncio.timeout(conn.config.request_timeout_seconds):
+            return await arrived.get()
+    except TimeoutError as error:
+        text = "the server stopped answering in the middle of a scan"
+        raise Unavailable(text) from error
 
 
 def _key(token: str) -> str | None:

@@ -94,6 +94,9 @@ class Messages:
         self._runs = runs
         self._whose: set[str] | None = None
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def has(self, whose: str, run_id: str) -> bool:
         """Whether this very run has one; without a run id (a record of an older Tenure) whether any run of the key has."""
         if run_id:

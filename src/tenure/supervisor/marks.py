@@ -46,6 +46,7 @@ class Forgetter:
         self._stores = stores
         self._metrics = metrics
         self._marks: deque[_Mark] = deque()
+        self._some = asyncio.Event()
         self._untouched = True
 
     def later(self, key: str, seen: Seen, place: Place, result: Committed | Declined) -> None:
@@ -54,10 +55,14 @@ class Forgetter:
             small = isinstance(result, Committed) and len(result.data) <= _SMALL_BYTES
             found = Found(result.record, result.revision) if isinstance(result, Committed) and small else None
             self._marks.append(_Mark(key, seen, place, self._stores.clock.steady() + LATER_SECONDS, found))
+            self._some.set()
 
     async def forget(self) -> None:
         """Forget what is due, until cancelled."""
         while True:
+            if not self._marks:
+                self._some.clear()
+                await self._some.wait()
             now = self._stores.clock.steady()
             due: list[_Mark] = []
             while self._marks and self._marks[0].at <= now and len(due) < _MOST_WAITING:

@@ -81,8 +81,8 @@ class Places:
         self._looked: dict[tuple[str, str, int], float] = {}
         self._woken: dict[str, tuple[int, float]] = {}
 
-    async def look(self, is_mine: Callable[[str], bool], parked: ParkedRuns | None = None) -> None:
-        """Look at every entry, and at what is ``parked`` (None: only at entries). Raises Unavailable."""
+    async def look(self, is_mine: Callable[[str], bool], parked: ParkedRuns | None = None) -> int:
+        """Look at every entry, and at what is ``parked`` (None: only at entries); how many there are. Raises Unavailable."""
         patience = self._patience()
         names = set(await self._stores.limits.names(patience)) | set(parked or ())
         flagless: set[tuple[str, str]] = set()
@@ -93,6 +93,7 @@ class Places:
                 flagless |= found
         if parked is not None:
             self._flagless = flagless
+        return len(names)
 
     async def remove(self, left: LeftParked) -> None:
         """Remove parked messages whose runs neither wait nor run. Raises Unavailable."""

@@ -87,3 +87,5 @@ class Schedules:
         except (Unavailable, OutcomeUnknown) as error:  # the next round asks again
             self._metrics.errors["server"] += 1
             _log.warning("schedule.not_kept", key=key, error=str(error))
+            if isinstance(command, c.Retire):  # it may be long until a sweep sees it again
+                self._gone.add(key)

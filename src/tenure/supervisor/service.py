@@ -25,7 +25,7 @@ from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.places import Places
 from tenure.supervisor.releases import Releases
 from tenure.supervisor.schedules import Schedules
-from tenure.supervisor.stillness import LONGEST_SECONDS, MANY_RECORDS, Seen, look
+from tenure.supervisor.stillness import LONGEST_SECONDS, Seen, look
 from tenure.supervisor.sweep import Sweep
 from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
@@ -131,12 +131,11 @@ class Supervisor(Service):
 
     async def _sweep(self, sweep: Sweep) -> None:
         """Pass over all records again and again."""
-        number = passed = 0
+        number = 0
         await self._ready_to_judge()
         while True:
             started = self.stores.clock.steady()
-            everything = number % _EVERYTHING_EVERY == 0
-            everything = everything or (sweep.calm and passed >= MANY_RECORDS)
+            everything = number % _EVERYTHING_EVERY == 0 or sweep.calm
             try:
                 before = await look(self.stores, self._patience())
                 passed = await sweep.whole((lambda _key: True) if everything else self._mine())
@@ -151,7 +150,7 @@ class Supervisor(Service):
             pause = max(config.sweep_seconds, _REST * took)
             self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
             await asyncio.sleep(pause)
-            if everything and passed >= MANY_RECORDS:
+            if everything:
                 await self._while_still(sweep, before, started + LONGEST_SECONDS)
 
     async def _while_still(self, sweep: Sweep, before: Seen, until: float) -> None:

@@ -17,8 +17,6 @@ from tenure.nats.patience import Patience
 from tenure.stores import Stores
 
 LONGEST_SECONDS = 900.0
-MANY_RECORDS = 10_000
-"""Of so many on a pass costs enough to be worth the questions."""
 _SETTLED_SECONDS = 5.0
 """Longer than what was written lately is left to its writer (``core.sweeps``): a pass has judged every record."""
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -56,7 +56,8 @@ class Sweep:
         self._places = places
         self._releases = releases
         self.calm = False
-        """Whether the last pass met nothing but records that are over, or due later: only something new changes that."""
+        """Whether the last pass met nothing but records that are over, or due later, and their timers: only something new
+        changes that. A wake-up may become a stray, and a place under a limit be left, with no word of it in a stream."""
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
@@ -65,21 +66,22 @@ class Sweep:
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
         await self._remove_foreign(stored.foreign)
         self._releases.saw(stored.parked, is_mine)
-        await self._places.look(is_mine, {name: runs for name, runs in stored.parked.items() if not switch_at(name)})
+        limited = {name: runs for name, runs in stored.parked.items() if not switch_at(name)}
+        limits = await self._places.look(is_mine, limited)
         passed = put_off = 0
         parked = LeftParked(stored.parked)
-        self.calm = not stored.parked
+        self.calm = not (stored.parked or stored.wakeups or limits)
 
         def on_header(header: Header) -> None:
             nonlocal passed, put_off
             passed += 1
-            state = read_state(header.state)
+            state, now = read_state(header.state), stores.clock.now()
             if state is None:
                 self.calm = False
                 return
-            if state.is_over(stores.clock.now()):
+            if state.is_over(now):
                 return
-            later = state.phase is Phase.WAITING and state.due > stores.clock.now()
+            later = state.phase is Phase.WAITING and state.due > now
             self.calm = self.calm and not state.flags and (later or state.phase in TERMINAL)
             if state.autostart:
                 self._schedules.saw(header.key, state)
@@ -90,7 +92,7 @@ class Sweep:
             suspicious = deserves_a_look(
                 state,
                 age=stored.at - header.stored_at,
-                now=stores.clock.now(),
+                now=now,
                 holder_closed=bool(state.session) and self._census.is_gone(state.session),
                 has_wakeup=stored.wakeups.has(f"{state.queue}.{token}", state.run_id)
                 or parked.has(token, state.run_id),
