@@ -11,11 +11,14 @@ import tempfile
 from pathlib import Path
 
 
-def main() -> int:
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long the nemesis does harm")
     parser.add_argument("--seed", type=int, default=None, help="default: by chance; it is printed")
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1)
+    parser.add_argument(
+        "--leave-servers", action="store_true", help="do no harm to servers: then takeovers are timed best"
+    )
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
@@ -25,7 +28,11 @@ def main() -> int:
     parser.add_argument(
         "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
     )
-    asked = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    asked = _asked()
     seed = random.SystemRandom().randrange(1_000_000) if asked.seed is None else asked.seed
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="tenure-chaos-"))
     os.environ |= {"CHAOS_REPLICAS": str(asked.servers), "CHAOS_FOLDER": str(folder / "logs")}
@@ -33,10 +40,13 @@ def main() -> int:
     print(f"chaos: {again}", flush=True)
 
     from tests.chaos import network  # what it imports reads the environment
+    from tests.chaos.bodies import app
     from tests.chaos.endings import check_endings, left_behind
+    from tests.chaos.promptness import check_promptness, takeovers
     from tests.chaos.report import show, table_of, too_few
     from tests.chaos.run import Chaos, Settings
     from tests.history.checker import check
+    from tests.history.known import Known
 
     why_not = network.why_not() if asked.servers > 1 else ""
     if why_not:
@@ -46,6 +56,7 @@ def main() -> int:
         seed=seed,
         folder=folder,
         servers=asked.servers,
+        leave_servers=asked.leave_servers,
         own_network=asked.servers > 1 and not why_not,
         keys=asked.keys,
         rate=asked.rate,
@@ -57,10 +68,11 @@ def main() -> int:
     try:
         with Chaos(settings) as chaos:
             evidence = chaos.go()
-        found = [*check(evidence), *check_endings(evidence, chaos.faults), *left_behind(folder / "logs")]
-        violations = sorted(found)
+        taken = sorted(takeovers(Known(evidence), chaos.faults, chaos.lives, app.config, chaos.crowd))
+        endings = [*check_endings(evidence, chaos.faults), *left_behind(folder / "logs")]
+        violations = sorted([*check(evidence), *endings, *check_promptness(taken)])
         title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
-        show(table_of(title, evidence, chaos.faults, violations), violations)
+        show(table_of(title, evidence, chaos.faults, taken, violations), violations)
         few = too_few(evidence, keys=asked.least_keys)
         if few:
             print(few, flush=True)

@@ -65,9 +65,11 @@ class Nemesis:
         servers: Servers,
         children: list[Child],
         before_kill: Callable[[Child], None],
+        *,
         first: Iterable[str] = (),
+        leave_servers: bool = False,
     ) -> None:
-        """``first``: kinds of faults, each of which is done as soon as it can be."""
+        """``first``: kinds of faults, each of which is done as soon as it can be. ``leave_servers``: alone."""
         self._chance = random.Random(seed)
         self._servers = servers
         self._children = children
@@ -76,6 +78,7 @@ class Nemesis:
         self._endings: list[_Ending] = []
         self._next_at = steady() + 1.0
         self._first = list(first)
+        self._leave_servers = leave_servers
         self.faults: list[Fault] = []
 
     @property
@@ -121,7 +124,7 @@ class Nemesis:
             if self._harm_worker_child(kind) if kind == _CHILD_KILL else server_free and self._end_server(kind):
                 self._first.remove(kind)
                 return
-        if server_free and self._chance.random() < 0.3:
+        if server_free and not self._leave_servers and self._chance.random() < 0.3:
             self._harm_servers()
         else:
             self._harm_child()

@@ -41,6 +41,9 @@ class Child:
         self.command = command
         self.log = folder / f"{name}.log"
         self.deaths: list[Death] = []
+        self.ready_at: list[float] = []
+        """When it was seen to be ready, of each of its lives in which it was."""
+        self._ready = False
         self.suspended = False
         self._env = os.environ | (env or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +73,7 @@ class Child:
                 env=self._env | {"CHAOS_LIFE": str(len(self.deaths))},
                 start_new_session=True,
             )
-        self.suspended = False
+        self.suspended = self._ready = False
         self._asked_at = 0.0
 
     def suspend(self) -> None:
@@ -136,6 +139,12 @@ class Child:
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return word.encode() in log.read()
+
+    def notice(self) -> None:
+        """Look whether it is ready."""
+        if not self._ready and self.said(".ready"):
+            self._ready = True
+            self.ready_at.append(steady())
 
     def ended_by_itself(self) -> int | None:
         """Its exit code, None while it runs or was ended, or asked to end, by us."""

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
 
+from tests.chaos.promptness import Takeover
 from tests.history.check_counts import sums
-from tests.history.evidence import CHIME, BodyLine, Evidence, Fault, Violation, answered
+from tests.history.evidence import CHIME, Evidence, Fault, Violation, answered
 from tests.history.known import Known
 
 
-def takeovers(evidence: Evidence, faults: list[Fault]) -> tuple[list[float], list[float]]:
-    """Seconds from the kill of a worker to the next start of each run whose body it had.
-
-    All of them, and those during which the servers were left alone.
-    """
-    known = Known(evidence)
-    starts: dict[str, list[BodyLine]] = defaultdict(list)
-    for body in known.bodies:
-        starts[body.start.run_id].append(body.start)
-    killed = {d.pid: d.killed_at for d in evidence.deaths if d.how == "kill" and d.role == "worker"}
-    troubled = [(fault.at, fault.until) for fault in faults if fault.target == "server"]
-    everyone, undisturbed = [], []
-    for body in known.bodies:
-        at = killed.get(body.start.pid)
-        if at is None or body.end is not None:
-            continue
-        # a void body (frozen and fenced before the kill) has its successor already
-        after = [start.at for start in starts[body.start.run_id] if start.attempt == body.start.attempt + 1]
-        if after and after[0] > at:
-            everyone.append(after[0] - at)
-            if not any(begun < after[0] and at < over for begun, over in troubled):
-                undisturbed.append(after[0] - at)
-    return sorted(everyone), sorted(undisturbed)
-
-
-def spread(values: list[float]) -> str:
+def spread(values: list[float], unit: str = " s") -> str:
     """Number, median, 99th percentile and maximum."""
     if not values:
         return "none"
     p99 = values[min(len(values) - 1, int(len(values) * 0.99))]
-    return f"{len(values)}: median {statistics.median(values):.2f} s, p99 {p99:.2f} s, max {values[-1]:.2f} s"
+    return (
+        f"{len(values)}: median {statistics.median(values):.2f}{unit}, p99 {p99:.2f}{unit}, max {values[-1]:.2f}{unit}"
+    )
 
 
-def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: list[Violation]) -> Table:
+def table_of(
+    title: str, evidence: Evidence, faults: list[Fault], taken: list[Takeover], violations: list[Violation]
+) -> Table:
     """The figures of a run."""
     table = Table(title=title, show_header=False, title_justify="left")
     kinds = Counter(
@@ -57,7 +38,8 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
     )
     asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in answered(evidence.asks))
     known = Known(evidence)
-    everyone, undisturbed = takeovers(evidence, faults)
+    judged = [one for one in taken if one.bound < math.inf]
+    alone = [one for one in judged if not one.hurt]
     rows = {
         "faults": f"{sum(fault.kind == 'kill' for fault in faults)} kills; {_counted(kinds)}",
         "keys": str(len({r.key for r in evidence.revisions})),
@@ -80,8 +62,10 @@ def table_of(title: str, evidence: Evidence, faults: list[Fault], violations: li
             Counter(f"{d.role} with {d.code}" for d in evidence.deaths if d.asked_at and d.how == "term")
         ),
         "at rest after": f"{evidence.rest_seconds:.1f} s" if evidence.quiet else "never",
-        "takeovers": spread(everyone),
-        "  servers left alone": spread(undisturbed),
+        "takeovers": spread([one.seconds for one in taken]),
+        "  servers left alone": spread([one.seconds for one in judged]),
+        "  and nobody else hurt": spread([one.seconds for one in alone]),
+        "  of what was allowed": spread(sorted(one.seconds / one.bound for one in judged), ""),
         "violations": f"{len(violations)}  {_counted(Counter(v.invariant for v in violations))}",
     }
     for name, value in rows.items():

@@ -24,10 +24,11 @@ from tenure.loops import run_loop
 from tenure.stores import Stores
 from tests.chaos import collect
 from tests.chaos.bodies import app
-from tests.chaos.journal import read, steady
+from tests.chaos.journal import Journal, read, steady
 from tests.chaos.nemesis import DRAIN_SECONDS, Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
+from tests.chaos.promptness import Crowd, Life, lives_of
 from tests.chaos.servers import Servers
 from tests.history.evidence import (
     AskLine,
@@ -45,6 +46,7 @@ from tests.history.expiries import with_expiries
 _ROOT = Path(__file__).resolve().parents[2]
 _LOOK_SECONDS = 0.05
 _ASKING = {"producer", "stranger"}
+_WITH_SUPERVISOR = "worker0"
 _UNAVAILABLE = 3
 """Exit code of a command that found no server."""
 _CLOSING_SECONDS = 40.0
@@ -66,6 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     seed: int
     folder: Path
     servers: int = 1
+    leave_servers: bool = False
     own_network: bool = False
     workers: int = 3
     supervisors: int = 2
@@ -87,6 +90,7 @@ class Chaos:
         self._counts: dict[int, dict[tuple[str, str], int]] = {}
         self._metrics: dict[str, str] = {}
         self.faults: list[Fault] = []
+        self.crowd = Crowd()
 
     def __enter__(self) -> Self:
         asked = self._settings
@@ -96,6 +100,7 @@ class Chaos:
             network = self._stack.enter_context(Network()) if asked.own_network else None
             self._servers = Servers(asked.folder, asked.servers, network)
             self._stack.callback(self._servers.stop)
+            self._stack.enter_context(self.crowd)
             self._recorder = self._child("recorder", "", "-m", "tests.chaos.recorder")
             self._children = list(self._make_children())
         except BaseException:
@@ -105,6 +110,9 @@ class Chaos:
 
     def __exit__(self, *_exc: object) -> None:
         self._stack.close()
+        journal = Journal(self._logs, "faults")
+        for fault in self.faults:
+            journal.write(fault)
 
     def go(self) -> Evidence:
         """Do it all and return the evidence."""
@@ -115,10 +123,18 @@ class Chaos:
         for child in self._children:
             child.start()
         self._wait(lambda: all(c.said(".ready") for c in self._children if c.role not in _ASKING), "all are ready")
-        nemesis = Nemesis(self._settings.seed, self._servers, self._children, self._scrape, self._settings.first)
+        asked = self._settings
+        nemesis = Nemesis(
+            asked.seed,
+            self._servers,
+            self._children,
+            self._scrape,
+            first=asked.first,
+            leave_servers=asked.leave_servers,
+        )
         self.faults = nemesis.faults
-        until = steady() + self._settings.seconds
-        while steady() < until or nemesis.kills < self._settings.least_kills or nemesis.is_owing:
+        until = steady() + asked.seconds
+        while steady() < until or nemesis.kills < asked.least_kills or nemesis.is_owing:
             nemesis.step()
             self._still_well()
             time.sleep(_LOOK_SECONDS)  # paused: between two steps
@@ -205,8 +221,9 @@ class Chaos:
     def _make_children(self) -> Iterable[Child]:
         asked = self._settings
         for number in range(asked.workers):
-            beside = () if number else ("--with-supervisor",)
-            yield self._service(f"worker{number}", "worker", "--concurrency", "50", *beside)
+            name = f"worker{number}"
+            beside = ("--with-supervisor",) if name == _WITH_SUPERVISOR else ()
+            yield self._service(name, "worker", "--concurrency", "50", *beside)
         for number in range(asked.supervisors):
             yield self._service(f"supervisor{number}", "supervisor")
         for number in range(asked.producers):
@@ -251,6 +268,7 @@ class Chaos:
         One that has run and ends by itself is a fault.
         """
         for child in [*self._children, self._recorder]:
+            child.notice()
             code = child.ended_by_itself()
             if code is None:
                 continue
@@ -259,6 +277,16 @@ class Chaos:
             child.end("kill", 0.0)
             child.start()
             self.faults.append(Fault(kind="gave up at its start", target=child.name, at=steady(), until=steady()))
+
+    @property
+    def lives(self) -> list[Life]:
+        """Of workers and supervisors, and of the one beside a worker."""
+        return [
+            life
+            for child in self._children
+            if child.role not in _ASKING
+            for life in lives_of(child, self.faults, beside=child.name == _WITH_SUPERVISOR)
+        ]
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         until = steady() + 30.0

@@ -142,7 +142,7 @@ def _switches_hold(known: Known) -> Iterator[Violation]:
         line = body.start
         for off in offs:
             known_to_all = off.since + bound
-            if known_to_all < line.wall < off.until and _is_about(off.switch, line) and not _held_up(known, line):
+            if known_to_all < line.wall < off.until and is_about(off.switch, line) and not _held_up(known, line):
                 what = f"{line.run_id} started at {line.wall:.3f}; {off.switch} was stored at {off.since:.3f}"
                 yield Violation("switches hold", line.key, what)
 
@@ -172,7 +172,7 @@ def _over(off: _Off, until: float, known: Known) -> _Off:
     return _Off(switch=off.switch, since=off.since, until=min(until - known.evidence.clocks.observers, ends))
 
 
-def _is_about(switch: SwitchSeen, line: BodyLine) -> bool:
+def is_about(switch: SwitchSeen, line: BodyLine) -> bool:
     match switch.kind:
         case "queue":
             return switch.name == line.queue
