@@ -8,6 +8,8 @@ from tenure.core.outcomes import Did
 from tenure.core.records import TERMINAL, Holder, Hooks, Phase, Record
 from tests.model.cells import NOW, TICK, Broken, Cells, Made
 
+_FOR_GOOD = frozenset({"live", "finished", "absent", "stopping"})
+"""Why a command may come to nothing."""
 STARTS = frozenset({Did.WON, Did.TAKEOVER, Did.RECLAIMED})
 TAILS = frozenset({"Succeed", "FailAttempt", "SnoozeRun", "HandBack"})
 UNTOLD = -1
@@ -16,13 +18,15 @@ UNTOLD = -1
 class Run(NamedTuple):
     """A run that was accepted: who claimed each attempt and until when it was told to stop, its end.
 
-    ``started``, ``stored``: bit for bit, of which attempts a body began, and of which an outcome or retry of its own was stored.
+    ``tick``: the fire of a schedule that it is. ``started``, ``stored``: bit for bit, of which attempts a body began, and of which
+    an outcome or retry of its own was stored.
     """
 
     run_id: str
     key: str
     generation: int
     parallel: bool
+    tick: float = 0.0
     claims: tuple[tuple[str, int], ...] = ()
     started: int = 0
     stored: int = 0
@@ -31,12 +35,16 @@ class Run(NamedTuple):
 
 
 class Books(NamedTuple):
-    """Runs in the order in which they were accepted; outbox entries and how often each was applied; what was counted."""
+    """Runs in the order in which they were accepted; outbox entries, and commands of the inbox, and how often each was applied.
+
+    And what was counted.
+    """
 
     runs: tuple[Run, ...] = ()
     entries: tuple[tuple[str, int], ...] = ()
     superseded: int = 0
     cancelled: int = 0
+    commands: tuple[tuple[str, int], ...] = ()
 
     def run(self, run_id: str) -> Run | None:
         return next((run for run in self.runs if run.run_id == run_id), None)
@@ -78,6 +86,10 @@ class Ledger:
         old, new = self._cells.records[before], self._cells.records[made.cell]
         if new is None:
             return self.gone(books, before)
+        if made.mark:
+            books = _applied(books, made.mark)
+        if old is not None:
+            _schedule(old, new, made)
         books = _generation(books, key, old, new)
         books = _holder(books, old, new, made)
         if old is not None:
@@ -100,8 +112,38 @@ def _generation(books: Books, key: str, old: Record | None, new: Record) -> Book
         raise Broken(1, f"run id {new.run_id} is used again")
     if new.attempt or new.holder is not None or new.phase is not Phase.WAITING:
         raise Broken(1, f"{new.run_id} does not begin anew")
-    run = Run(new.run_id, key, new.generation, new.task.policy.overlap == "parallel")
+    run = Run(new.run_id, key, new.generation, new.task.policy.overlap == "parallel", new.tick)
     return books._replace(runs=(*books.runs, run))
+
+
+def _applied(books: Books, command: str) -> Books:
+    times = dict(books.commands)
+    if times.get(command):
+        raise Broken(6, f"command {command} is applied twice [13]")
+    return books._replace(commands=tuple(sorted({**times, command: 1}.items())))
+
+
+def acknowledged(books: Books, command: str, fate: str, why: str) -> None:
+    """A command that is stored is taken out of the inbox: it was applied, or there was nothing that it could be applied to."""
+    if not dict(books.commands).get(command) and (fate == "applied" or why not in _FOR_GOOD):
+        raise Broken(7, f"command {command} is acknowledged as {fate} {why}, and was never applied")
+
+
+def _schedule(old: Record, new: Record, made: Made) -> None:
+    """What the newest code says stands, and stops no body; a chain goes on, and where every tick is to fire none is left out."""
+    if new.deployed < old.deployed:
+        raise Broken(1, f"the schedule of code deployed at {new.deployed} is put over that of {old.deployed}")
+    if made.kind in {"KeepAlive", "Retire"} and old.phase in {Phase.RUNNING, Phase.STOPPING}:
+        raise Broken(8, f"a body is stopped for a {made.kind}")
+    taken = old.phase not in TERMINAL and old.task.actor != new.task.actor
+    if made.kind == "KeepAlive" and taken:
+        raise Broken(6, f"the schedule takes the key of {old.run_id}, of another actor")
+    if not old.task.policy.cron or made.kind in {"KeepAlive", "Retire", "Replace", "Submit"}:
+        return
+    if new.phase in {Phase.SUCCEEDED, Phase.FAILED} and new.phase is not old.phase:
+        raise Broken(6, f"the chain of {new.key} ends")
+    if new.run_id != old.run_id and old.task.policy.catch_up == "all" and new.tick != old.tick + TICK:
+        raise Broken(6, f"the fire after {old.tick} is {new.tick}")
 
 
 def _holder(books: Books, old: Record | None, new: Record, made: Made) -> Books:
@@ -120,6 +162,8 @@ def _holder(books: Books, old: Record | None, new: Record, made: Made) -> Books:
         raise Broken(2, f"run {run.run_id} starts after its outcome")
     if new.failures >= new.task.policy.max_attempts:
         raise Broken(7, f"run {run.run_id} starts beyond its budget [22]")
+    if run.tick and any(one.tick >= run.tick and one.claims and one.run_id != run.run_id for one in books.runs):
+        raise Broken(6, f"tick {run.tick} fires again, or after a later one")
     return books.with_run(run._replace(claims=(*run.claims, (new.holder.session, UNTOLD))))
 
 

@@ -7,19 +7,21 @@ from msgspec import Struct
 from tenure.core import commands as c
 from tenure.core.records import Task
 from tests.model.books import Books
+from tests.model.strangers import Code, Message
 from tests.model.world import State
 
 KEY = "key"
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a client asks for, once. ``after``: only when these (by number) were given and answered."""
+    """What a client asks for, once, or a stranger publishes. ``after``: only when these (by number) were given and answered."""
 
     what: str
     run_id: str = ""
     task: Task | None = None
     if_live: c.IfLive = "keep"
     after: tuple[int, ...] = ()
+    message: Message | None = None
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     ``faults`` may happen in all, of ``kinds``; ``bodies``: how a body may end (told to stop, it may also be halted);
     ``workers`` live at once, of ``sessions`` in all, each with ``slots``; ``supervisors`` look at once, ``looks`` times.
+    ``hands``: commands of the inbox that supervisors have in hand at once. ``releases`` of the code have supervisors, which ask
+    for the schedule ``asks`` times each.
     """
 
     name: str
@@ -44,10 +48,13 @@ class Scenario(Struct, frozen=True, kw_only=True):
     expiries: int = 0
     drains: int = 0
     most_again: int = 3
+    hands: int = 2
+    releases: tuple[Code, ...] = ()
+    asks: int = 1
 
     def begins(self) -> State:
         """The first state."""
         return State(
             (), (), (), (), (), (), (), (1 << len(self.wishes)) - 1, 0,
-            self.faults, self.looks, self.ticks, self.expiries, self.drains, Books(),
+            self.faults, self.looks, self.ticks, self.expiries, self.drains, Books(), asks=(self.asks,) * len(self.releases),
         )  # fmt: skip

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from tenure.core import commands as c
 from tenure.core import transitions
 from tenure.core.errors import IllegalTransition
+from tenure.core.marks import is_mark, place_of
 from tenure.core.outcomes import Apply, Did, Effect, Refused, Signal, Wake, Why, effects_of
-from tenure.core.records import NULL, Count, Entry, Failure, Holder, Phase, Record, decode, encode
+from tenure.core.records import NULL, Count, Entry, Failure, Holder, Phase, Record, Seen, decode, encode
 
 NOTHING = 0
 """The cell of a key that never was: a create expects it."""
 NOW, TICK = 1_000_000.0, 10.0
+_COPIES_FROM = 100
 BOOM = Failure(type="Boom", message="")
 
 
@@ -34,7 +36,7 @@ class Broken(Exception):
 
 
 class Made(NamedTuple):
-    """A decision of the core: ``cell`` is to be stored."""
+    """A decision of the core: ``cell`` is to be stored. ``entry``, ``mark``: the outbox entry, or the command of the inbox, applied."""
 
     cell: int
     did: Did
@@ -45,6 +47,7 @@ class Made(NamedTuple):
     entry: str
     follows: bool
     spawns: int
+    mark: str = ""
 
 
 class Cells:
@@ -115,7 +118,7 @@ class Cells:
             if stopping and isinstance(command, c.Submit) and result.why is Why.LIVE:
                 raise Broken(7, "a submit is swallowed by a run that can only end cancelled [28]")
             return "refused", result.why.value
-        seen = command.seen if isinstance(command, c.Submit) else None
+        seen = command.seen if isinstance(command, c.Submit | c.Replace | c.Cancel) else None
         made = Made(
             cell=self.marker(life + 1) if result.record is None else self.of(result.record),
             did=result.did,
@@ -123,9 +126,10 @@ class Cells:
             by=getattr(command, "holder", None),
             effects=plain_effects(result.effects),
             counts=result.counts,
-            entry=seen.id if seen is not None else "",
+            entry=seen.id if seen is not None and not is_mark(seen) else "",
             follows=getattr(command, "successor", None) is not None,
             spawns=len(command.outbox) if isinstance(command, c.Succeed) else 0,
+            mark=named(seen) if seen is not None and is_mark(seen) else "",
         )
         if made.cell == cell:
             raise Broken(0, f"{made.kind} stores what is there already")
@@ -134,6 +138,22 @@ class Cells:
             index = self._made_of[made] = len(self.made)
             self.made.append(made)
         return index
+
+
+def named(mark: Seen) -> str:
+    """The command that has left this mark, by what a stranger has sent: not by the id that it was given."""
+    place = place_of(mark)
+    return f"c{number_of(place.sequence)}" if place is not None else ""
+
+
+def lies_at(number: int, *, copy: bool = False) -> int:
+    """Where message number ``number`` lies in the stream, or its copy. Commands have no order, so that is all there is to it."""
+    return number + 1 + (_COPIES_FROM if copy else 0)
+
+
+def number_of(place: int) -> int:
+    """The message that lies there."""
+    return place % _COPIES_FROM - 1
 
 
 def plain_effects(effects: tuple[Effect, ...]) -> tuple[Any, ...]:

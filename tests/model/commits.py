@@ -33,6 +33,13 @@ class No(NamedTuple):
     unsure: bool
 
 
+class InInbox(NamedTuple):
+    """A check: whether the command that lies there is still stored. ``blind``: not asked the first time."""
+
+    place: int
+    blind: bool
+
+
 class Commits:
     """Shared by the shells of workers, supervisors and clients. ``without``: rules that a test takes away."""
 
@@ -51,7 +58,7 @@ class Commits:
         command: int,
         at: int | None,
         mine: tuple[Any, ...] = (),
-        check: tuple[str, str] | None = None,
+        check: tuple[str, str] | InInbox | None = None,
         once: tuple[str, str] | None = None,
     ) -> Shell:
         """``Runs.commit``: read, decide, CAS; repeat the same CAS until its fate is known; then look."""
@@ -60,8 +67,9 @@ class Commits:
         found: int = (yield ("read", key)) if at is None else at
         del at
         while True:
-            if check is not None and not (yield from self.still_owed(*check)):
+            if check is not None and not (yield from self.may_write(check)):
                 return No(Why.NOTHING.value, found, unsure)
+            check = InInbox(check.place, blind=False) if isinstance(check, InInbox) else check
             made = yield ("decide?", key, found, command)
             if not isinstance(made, int):
                 return No(made[1], found, unsure)
@@ -81,6 +89,12 @@ class Commits:
             if unsure and once is not None and not untouched and not self.once(found, once):
                 raise GaveUp  # OutcomeUnknown [14]
             del made, answer, repeated, untouched
+
+    def may_write(self, check: tuple[str, str] | InInbox) -> Shell:
+        """The ``check`` of each caller: asked after the read, before the write."""
+        if not isinstance(check, InInbox):
+            return (yield from self.still_owed(*check))
+        return check.blind or "inbox look" in self.without or (yield ("holds", check.place))
 
     def won(self, done: Done) -> Shell:
         """``Runs._won``: whoever stores it counts what the record does not owe any more."""
@@ -178,6 +192,16 @@ class Commits:
             yield from self.perform(entry.key, result.cell, result.effects)
         else:
             yield from self.complete(entry.key, result.cell)
+
+    def lost_holder(self, result: No) -> Shell:
+        """``Stores.lost_holder``."""
+        record = self.record(result.cell)
+        if result.why not in {Why.LIVE.value, Why.DIFFERS.value} or record is None or record.holder is None:
+            return None
+        if record.failures + 1 < record.task.policy.max_attempts:
+            return None
+        closed, drained = yield ("sessions", (record.holder.session,))
+        return record.holder if closed - drained else None
 
     def still_owed(self, origin: str, entry: str) -> Shell:
         """``Stores._still_owed``: asked after the target was read."""

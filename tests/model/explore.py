@@ -13,7 +13,8 @@ import msgspec
 
 from tests.model.bounds import Scenario
 from tests.model.cells import NOTHING, Broken
-from tests.model.moves import Move, Moves
+from tests.model.doors import Move
+from tests.model.moves import Moves
 from tests.model.rest import Rest, shown
 from tests.model.world import State, World
 

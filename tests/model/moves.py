@@ -9,7 +9,8 @@ from tenure.core import commands as c
 from tenure.core import records, sweeps
 from tenure.core.records import TERMINAL, Holder, Phase, Task
 from tests.model.bounds import KEY, Scenario
-from tests.model.cells import NOTHING, NOW, TICK
+from tests.model.cells import NOTHING, NOW, TICK, lies_at
+from tests.model.doors import Doors, Move
 from tests.model.world import (
     CLOSED,
     DEAD,
@@ -20,6 +21,7 @@ from tests.model.world import (
     NOBODY,
     OPEN,
     Draft,
+    Letter,
     Proc,
     State,
     World,
@@ -29,15 +31,13 @@ from tests.model.world import (
 
 BOUNDED = frozenset({"snoozed", "rescheduled"})
 """Ends of bodies that ask for more of the same: without a bound there would be no end to the states."""
-Move = tuple[Any, ...]
 
 
-class Moves:
+class Moves(Doors):
     """The moves of one scenario."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
-        self.world = world
-        self.scenario = scenario
+        super().__init__(world, scenario)
         self._suspicious: dict[tuple[int, int, bool, bool], bool] = {}
 
     # -- which -------------------------------------------------------------------------------------------------------
@@ -52,8 +52,10 @@ class Moves:
         yield from self._deliveries(state)
         yield from self._looks(state)
         yield from self._world(state)
+        yield from self.at_the_doors(state)
         if state.faults:
             yield from self._faults(state)
+            yield from self.faults_at_the_doors(state)
 
     def _asks(self, state: State) -> Iterator[Move]:
         for number, wish in enumerate(self.scenario.wishes):
@@ -80,6 +82,9 @@ class Moves:
                         yield ("step", proc, how)
             case "put" | "put again":
                 yield from self._puts(state, proc, request)
+            case "ack command" if state.faults and "stray" in self.scenario.kinds:
+                yield ("step", proc, "")
+                yield ("step", proc, "lost")
             case _:
                 yield ("step", proc, "")
 
@@ -241,9 +246,12 @@ class Moves:
             case "replace":
                 command = c.Replace(key=KEY, run_id=wish.run_id, task=task)
                 node = self.world.nodes.start("start", self.world.cells.command(command))
+            case "publish":
+                draft.inbox.append(Letter(lies_at(number)))
+                return
             case what:
                 node = self.world.nodes.start(what, KEY)
-        self._go_on(draft, draft.begin(Proc(f"p{number}", node)))
+        self.go_on(draft, draft.begin(Proc(f"p{number}", node)))
 
     def _deliver(self, draft: Draft, wakeup: Any, session: str) -> None:
         key, run_id, snap, _ = wakeup
@@ -252,23 +260,23 @@ class Moves:
         draft.wakeups.remove(wakeup)
         draft.wakeups.append((key, run_id, snap, session))
         node = self.world.nodes.start("handle", session, key, run_id, snap)
-        self._go_on(draft, draft.begin(Proc(session, node, key, run_id, snap)))
+        self.go_on(draft, draft.begin(Proc(session, node, key, run_id, snap)))
 
     def _overstays(self, draft: Draft, proc: Proc) -> None:
         holder = self.world.nodes.requests[proc.node][2]
         node = self.world.nodes.start("evict", proc.key, holder)
-        self._go_on(draft, draft.begin(Proc(proc.owner, node, proc.key, proc.run_id, proc.snap)))
+        self.go_on(draft, draft.begin(Proc(proc.owner, node, proc.key, proc.run_id, proc.snap)))
 
     def _remnant(self, draft: Draft, session: str, key: str, holder: Holder) -> None:
         node = self.world.nodes.start("remnant", key, holder)
-        self._go_on(draft, draft.begin(Proc(session, node, key)))  # it has no place in the table
+        self.go_on(draft, draft.begin(Proc(session, node, key)))  # it has no place in the table
 
     def _look(self, draft: Draft, key: str) -> None:
         name = f"k{draft.looks}"
         draft.looks -= 1
-        self._go_on(draft, draft.begin(Proc(name, self.world.nodes.start("keep", name, key))))
+        self.go_on(draft, draft.begin(Proc(name, self.world.nodes.start("keep", name, key))))
 
-    def _go_on(self, draft: Draft, proc: Proc | None) -> None:
+    def go_on(self, draft: Draft, proc: Proc | None) -> None:
         """Nothing of what a shell has done so far can be told from outside: take its first step that can."""
         if proc is not None and draft.sure and self.world.nodes.requests[proc.node][0] in {"read", "put"}:
             self._step(draft, proc, "")
@@ -294,9 +302,15 @@ class Moves:
                 draft.bury(request[1])
                 draft.answer(proc, None)
             case "body":
-                self._go_on(draft, draft.answer(proc, how))
+                self.go_on(draft, draft.answer(proc, how))
             case "ack":
                 draft.acknowledge(proc)
+                draft.answer(proc, None)
+            case "holds":
+                draft.answer(proc, any(letter.place == request[1] for letter in draft.inbox))
+            case "ack command":
+                draft.faults -= bool(how)
+                draft.acknowledge_command(request, lost=bool(how))
                 draft.answer(proc, None)
 
     def _put(self, draft: Draft, request: tuple[Any, ...], how: str) -> str:

@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core import claims, endings, generations, parts, policy, records, sweeps, transitions, upkeep
+from tenure.core import (
+    chains,
+    claims,
+    endings,
+    generations,
+    parts,
+    policy,
+    records,
+    schedule,
+    sweeps,
+    transitions,
+    upkeep,
+)
 from tenure.core import commands as c
 from tenure.core.errors import IllegalTransition
 from tenure.core.outcomes import Decision, Did, Refused, Why
@@ -264,6 +276,75 @@ def no_look_at_closed_holders(patch: pytest.MonkeyPatch) -> None:
 no_look_at_the_outbox = _header_without("o")
 no_look_at_seen = _header_without("s")
 no_look_at_previous = _header_without("p")
+
+
+# -- inbox -----------------------------------------------------------------------------------------------------------
+
+
+def a_cancel_leaves_no_mark(patch: pytest.MonkeyPatch) -> None:
+    strict = generations.cancel
+
+    def weaker(record: Record | None, command: c.Cancel, now: float) -> Result:
+        result = strict(record, command, now)
+        if isinstance(result, Refused) or result.record is None or record is None:
+            return result
+        return replace(result, record=replace(result.record, seen=record.seen))
+
+    _handler(c.Cancel, weaker)(patch)
+
+
+def marks_tell_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(generations, "is_marked", lambda _record, _seen: False)
+
+
+def marks_tell_no_copies(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(generations, "is_marked", lambda record, seen: any(entry.id == seen.id for entry in record.seen))
+
+
+def copies_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(upkeep, "known_on", lambda seen, ids, _now: tuple(entry for entry in seen if entry.id not in ids))
+
+
+# -- schedules -------------------------------------------------------------------------------------------------------
+
+
+def _asked_as_if(command: type, weaker: Callable[[Record], Record]) -> Patch:
+    """The record that is asked for a schedule is taken for another one."""
+    strict = transitions._HANDLERS[command]
+    return _handler(
+        command, lambda record, asked, now: strict(weaker(record) if record is not None else None, asked, now)
+    )
+
+
+def _waiting(record: Record) -> Record:
+    return replace(record, phase=Phase.WAITING) if record.phase is Phase.RUNNING else record
+
+
+older_code_asks_too = _asked_as_if(c.KeepAlive, lambda record: replace(record, deployed=0.0))
+older_code_retires_too = _asked_as_if(c.Retire, lambda record: replace(record, deployed=0.0))
+running_bodies_are_replaced = _asked_as_if(c.KeepAlive, _waiting)
+keys_are_taken = _asked_as_if(c.KeepAlive, lambda record: replace(record, task=replace(record.task, actor="a")))
+
+
+def newer_code_changes_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(chains, "_is_same", lambda _record, _command: True)
+
+
+def nobody_retires(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sweeps, "is_orphan", lambda *_: False)
+
+
+def chains_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(endings, "is_perpetual", lambda _policy: False)
+
+
+def fires_are_counted_from_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(endings, "next_due", lambda policy, _tick, now: schedule.first_due(policy, 0.0, now))
+
+
+def chains_begin_at_once(patch: pytest.MonkeyPatch) -> None:
+    for module in (chains, generations):
+        patch.setattr(module, "first_due", lambda _policy, asked, now: asked or now)
 
 
 # -- sessions --------------------------------------------------------------------------------------------------------

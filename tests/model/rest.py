@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.core.records import TERMINAL, Record
+from tenure.core.records import TERMINAL, Phase, Record
 from tests.model.books import Books, due_counts, owed_counts
 from tests.model.bounds import KEY, Scenario
-from tests.model.cells import Broken
+from tests.model.cells import NOW, TICK, Broken
 from tests.model.moves import Moves
 from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
 
@@ -31,13 +31,15 @@ class Rest:
     def alone(self, state: State) -> None:
         """Raises Broken if what is stored does not lead to an end by itself."""
         wakeups = tuple(sorted((*wakeup[:3], NOBODY) for wakeup in state.wakeups))
-        memo = (state.keys, wakeups, state.late, state.books.runs, state.books.entries, state.tick)
+        inbox = tuple(sorted(letter._replace(hand=NOBODY) for letter in state.inbox))
+        books = (state.books.runs, state.books.entries, state.books.commands)
+        memo = (state.keys, wakeups, inbox, state.late, books, state.tick)
         if memo in self._rested:
             return
         for late in (False, True) if state.late else (False,):
             draft = Draft(self.world, state)
-            draft.procs = []
-            draft.wakeups = list(wakeups)
+            draft.procs, draft.memos = [], ()
+            draft.wakeups, draft.inbox = list(wakeups), list(inbox)
             draft.sessions = [status if status == DRAINED else EXPIRED for status in state.sessions]
             self._come_to_rest(draft, state, apply_late=late, exact=False)
         self._rested.add(memo)
@@ -70,15 +72,21 @@ class Rest:
                     self.moves._late(draft, write)
         draft.late = ()
         begin = draft.freeze()
-        memo = (begin.keys, begin.wakeups, begin.sessions, begin.marks, begin.books, begin.tick, exact)
+        stored = (begin.keys, begin.wakeups, begin.inbox)
+        memo = (*stored, begin.sessions, begin.marks, begin.books, begin.tick, exact)
         if memo in self._rested:
             return
         self._rested.add(memo)
         for _ in range(MOST_ROUNDS):
             before = draft.freeze()
             self._one_round(draft)
-            if not draft.wakeups and not self._suspicious(draft):
+            if (
+                not draft.inbox
+                and not self._suspicious(draft)
+                and all(self._is_early(draft, *w) for w in draft.wakeups)
+            ):
                 self._check(draft, exact=exact)
+                self._fires(draft)
                 return
             if draft.freeze()._replace(books=before.books, looks=0) == before._replace(looks=0):
                 draft.tick += 1
@@ -95,6 +103,10 @@ class Rest:
         for about in list(self.moves.remnants(draft.freeze())):
             self.moves._remnant(draft, *about)
             self._run_out(draft)
+        for letter in filter(self.moves.is_delivered, list(draft.inbox)):
+            self.moves._take_in(draft, letter, "i0")
+            self._run_out(draft)
+        self._newest_asks(draft)
         named = {s for key in draft.keys for s in self._named(draft.cell(key))}
         if fresh not in named and draft.sessions[-1] == OPEN:
             draft.sessions.pop()  # it left no trace
@@ -105,6 +117,48 @@ class Rest:
                 draft.looks += 1
                 self._run_out(draft)
                 draft.looks -= 99
+
+    def _newest_asks(self, draft: Draft) -> None:
+        """The release that was deployed last is the one that stays."""
+        newest = self._newest()
+        if newest is not None and self.moves.may_ask(draft.freeze(), newest):
+            kept, draft.asks = draft.asks, (len(draft.books.runs) + 10,) * len(draft.asks)  # for a run id of its own
+            self.moves._ask_for(draft, newest)
+            draft.asks = kept
+            self._run_out(draft)
+
+    def _newest(self) -> int | None:
+        releases = self.scenario.releases
+        return max(range(len(releases)), key=lambda number: releases[number].deployed, default=None)
+
+    def _fires(self, draft: Draft) -> None:
+        """At rest the schedule is the newest code's, and its next tick fires."""
+        newest = self._newest()
+        if newest is None:
+            return
+        task, record = self.scenario.releases[newest].task, self.world.cells.records[draft.cell(KEY)]
+        waits = record is not None and record.phase is Phase.WAITING
+        if (
+            record is None
+            or task is None
+            or not waits
+            or (record.task.policy, record.task.priority) != (task.policy, task.priority)
+        ):
+            if task is not None or waits:
+                raise Broken(7, f"the newest code has {task}, and at rest there is {shown(record)}")
+            return
+        draft.tick = round((record.due - NOW) / TICK)
+        for _ in range(MOST_ROUNDS):
+            self._one_round(draft)
+            run = draft.books.run(record.run_id)
+            if run is not None and run.end == "succeeded":
+                return
+        raise Broken(7, f"the tick of {record.due} does not fire: {self._shown(draft)}")
+
+    def _is_early(self, draft: Draft, key: str, run_id: str, *_: object) -> bool:
+        """Whether a wake-up waits for a fire that is to come: a schedule never ends."""
+        record = self.world.cells.records[draft.cell(key)]
+        return record is not None and record.run_id == run_id and _is_to_come(record, draft.tick)
 
     def _named(self, cell: int) -> set[str]:
         record = self.world.cells.records[cell]
@@ -142,11 +196,18 @@ class Rest:
         for key in draft.keys:
             record = self.world.cells.records[draft.cell(key)]
             if record is not None:
-                _check_record(record)
+                self._check_record(draft, record)
                 current[key] = record
-        _check_books(draft.books, {record.run_id for record in current.values()})
+        ends = {record.run_id for record in current.values() if not _is_to_come(record, draft.tick)}
+        _check_books(draft.books, ends)
         if exact and "counting" not in self.world.without and all(run.key == KEY for run in draft.books.runs):
             self._check_counts(draft.books, current.get(KEY))
+
+    def _check_record(self, draft: Draft, record: Record) -> None:
+        if record.phase not in TERMINAL and not _is_to_come(record, draft.tick):
+            raise Broken(7, f"{record.run_id} rests {record.phase.value}: {shown(record)}")
+        if record.previous or record.outbox or record.to_forget or record.uncounted:
+            raise Broken(7, f"at rest, still owing: {shown(record)}")
 
     def _check_counts(self, books: Books, record: Record | None) -> None:
         """Without faults everything is counted, not only nothing twice."""
@@ -160,11 +221,8 @@ class Rest:
         return f"{[shown(record) for record in records]}, wake-ups {draft.wakeups}"
 
 
-def _check_record(record: Record) -> None:
-    if record.phase not in TERMINAL:
-        raise Broken(7, f"{record.run_id} rests {record.phase.value}: {shown(record)}")
-    if record.previous or record.outbox or record.seen or record.uncounted:
-        raise Broken(7, f"at rest, still owing: {shown(record)}")
+def _is_to_come(record: Record, tick: int) -> bool:
+    return bool(record.task.policy.cron) and record.phase is Phase.WAITING and record.due > NOW + TICK * tick
 
 
 def _check_books(books: Books, current: set[str]) -> None:

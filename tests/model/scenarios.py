@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core.records import Hook, Hooks, Overlap, Policy, Task
+from tenure.core.records import Hook, Hooks, Overlap, Task
 from tests.model.bounds import Scenario, Wish
 from tests.model.cells import TICK
-
-PLAIN = Policy(max_attempts=3, initial=0.0, grace=TICK)
+from tests.model.scenarios_doors import DOORS
+from tests.model.strangers import PLAIN
 
 
 def task(overlap: Overlap = "stop", *, attempts: int = 3, hooks: bool = False, timeout: float | None = None) -> Task:
@@ -296,6 +296,7 @@ SMALL: tuple[Scenario, ...] = (
         drains=1,
         faults=0,
     ),
+    *DOORS,
 )
 BY_NAME = {scenario.name: scenario for scenario in SMALL}
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.marks import place_of
 from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, Holder, Phase
 from tenure.status import cancelled_of
 from tests.model.cells import NOTHING, NOW, TICK
 from tests.model.commits import Done, No
 from tests.model.nodes import GaveUp, Shell
-from tests.model.workers import Workers
+from tests.model.supervisors import Supervisors
 
 
-class Shells(Workers):
+class Shells(Supervisors):
     """Every program of the model."""
 
     # -- supervisor/keepers.py ---------------------------------------------------------------------------------------
@@ -88,10 +89,15 @@ class Shells(Workers):
         return (yield from self.take(key, c.TakeCounts(tag=f"{name}#"), found)).cell
 
     def forget_seen(self, key: str, found: int) -> Shell:
-        """``Keepers._forget_seen``: entries that their origins hold no longer [7]."""
+        """``Keepers._forget_seen``: entries that their origins hold no longer [7], commands that the inbox does not."""
         record = self.record(found)
         forget: set[str] = set()
-        for seen in record.seen if record is not None else ():
+        for seen in record.to_forget if record is not None else ():
+            place = place_of(seen)
+            if place is not None:
+                if "sweep looks" in self.without or not (yield ("holds", place.sequence)):
+                    forget |= {seen.id}
+                continue
             origin = self.record((yield ("read", seen.origin)))
             if origin is None or not any(entry.id == seen.id for entry in origin.outbox):
                 forget |= {seen.id}
@@ -130,16 +136,6 @@ class Shells(Workers):
         if record is not None and record.phase is Phase.WAITING:  # Client._help, of one that waits for long
             yield from self.complete(key, result.cell)
         return result.why, record.run_id if record is not None else ""
-
-    def lost_holder(self, result: No) -> Shell:
-        """``Client._lost_holder``."""
-        record = self.record(result.cell)
-        if result.why not in {Why.LIVE.value, Why.DIFFERS.value} or record is None or record.holder is None:
-            return None
-        if record.failures + 1 < record.task.policy.max_attempts:
-            return None
-        closed, drained = yield ("sessions", (record.holder.session,))
-        return record.holder if closed - drained else None
 
     def cancel(self, key: str) -> Shell:
         """``Client.cancel``: pinned to the run that it saw first; a pin of unknown fate stays [10]."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tenure.core.records import Holder
-from tests.model.books import Books, Ledger, begun, buried, check_counts, learned
-from tests.model.cells import NOTHING, Broken, Cells
+from tests.model.books import Books, Ledger, acknowledged, begun, buried, check_counts, learned
+from tests.model.cells import NOTHING, Broken, Cells, named
 from tests.model.nodes import Nodes
 from tests.model.shells import Shells
 
@@ -18,8 +18,24 @@ Wakeup = tuple[str, str, int, str]
 """Key, run id, the cell that it carries, and the session that has it in hand."""
 
 
+Memo = tuple[str, str, int, int]
+"""What a forgetter keeps: key, mark, the place of the command that has left it, and the cell that it left."""
+
+
+class Letter(NamedTuple):
+    """A message of the inbox: where it lies, who has it in hand, and whether its consumer takes it for acknowledged."""
+
+    place: int
+    hand: str = NOBODY
+    stray: bool = False
+
+
 class Proc(NamedTuple):
-    """A shell: whose it is (a session, "k..." or "p..."), where it is, and the wake-up that it works on."""
+    """A shell: whose it is, where it is, and the wake-up that it works on, or (``snap``) the place of its command.
+
+    Owners are sessions, clients ("p..."), and of supervisors keepers ("k..."), hands of the inbox ("i..."), forgetters ("f") and
+    those who ask for schedules ("a...").
+    """
 
     owner: str
     node: int
@@ -46,6 +62,9 @@ class State(NamedTuple):
     expiries: int
     drains: int
     books: Books
+    inbox: tuple[Letter, ...] = ()
+    memos: tuple[Memo, ...] = ()
+    asks: tuple[int, ...] = ()
 
 
 class World:
@@ -78,6 +97,7 @@ class Draft:
         self.faults, self.looks, self.ticks = state.faults, state.looks, state.ticks
         self.expiries, self.drains = state.expiries, state.drains
         self.books = state.books
+        self.inbox, self.memos, self.asks = list(state.inbox), state.memos, state.asks
 
     @property
     def sure(self) -> bool:
@@ -90,6 +110,7 @@ class Draft:
             self._refuse_stale()
         self.wakeups.sort()
         self.procs.sort()
+        self.inbox.sort()
         return State(
             tuple(sorted((key, cell, life) for key, (cell, life) in self.keys.items())),
             tuple(self.wakeups),
@@ -106,6 +127,9 @@ class Draft:
             self.expiries,
             self.drains,
             self.books,
+            tuple(self.inbox),
+            self.memos,
+            self.asks,
         )
 
     def _refuse_stale(self) -> None:
@@ -162,7 +186,10 @@ class Draft:
         self.procs.remove(proc)
 
     def put_down(self, proc: Proc) -> None:
-        """Its wake-up is in nobody's hands any more: it comes again after ``ack_wait``."""
+        """What it works on is in nobody's hands any more: it comes again after ``ack_wait``."""
+        if proc.owner.startswith("i"):
+            self.inbox = [one._replace(hand=NOBODY) if one.hand == proc.owner else one for one in self.inbox]
+            return
         held = (proc.key, proc.run_id, proc.snap, proc.owner)
         if held in self.wakeups:
             self.wakeups.remove(held)
@@ -175,6 +202,15 @@ class Draft:
             if held in self.wakeups:
                 self.wakeups.remove(held)
                 return
+
+    def acknowledge_command(self, request: tuple[Any, ...], *, lost: bool) -> None:
+        """``lost``: the server forgets to remove it, and takes it for acknowledged all the same."""
+        _, place, mark, fate, why = request
+        for letter in [one for one in self.inbox if one.place == place]:
+            acknowledged(self.books, named(mark), fate, why)
+            self.inbox.remove(letter)
+            if lost:
+                self.inbox.append(Letter(place, NOBODY, stray=True))
 
     def begin(self, proc: Proc) -> Proc | None:
         """A new shell: come to the first step that concerns others."""
@@ -221,7 +257,7 @@ class Draft:
                 case "signal":  # all that hangs on it is that a body may be halted
                     self.signals = tuple(sorted({*self.signals, plain(request[1])}))
                     answer = None
-                case "nak":
+                case "nak" | "put off":
                     self.put_down(proc)
                     answer = None
                 case "body":
@@ -263,6 +299,9 @@ class Draft:
             self.put_down(proc)
         elif proc.owner.startswith("p") and value is not None:
             self._told_client(*value)
+        elif proc.owner.startswith("i") and value is not None:
+            _, key, mark, place, cell = value
+            self.memos = tuple(sorted({*self.memos, (key, mark.id, place, cell)}))
 
     def _told_client(self, answer: str, run_id: str) -> None:
         """What a caller is told must be so."""

@@ -6,7 +6,8 @@ read, or a few seconds until the next sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from zlib import crc32
 
@@ -36,6 +37,16 @@ def deserves_a_look(
     else:
         owing = False
     return owing or (bool(state.flags) and age > SETTLE_SECONDS)
+
+
+def is_orphan(key: str, state: State, modules: AbstractSet[str], kept: Container[str]) -> bool:
+    """Whether a schedule that started by itself is gone from the code: its module is there, without it.
+
+    ``modules``, ``kept``: of the code that asks, and the actors in it that start by themselves. What is of other modules, another
+    app in the same namespace has.
+    """
+    ours = state.autostart in modules and key == state.actor
+    return ours and key not in kept and state.phase not in TERMINAL
 
 
 def is_over(permit: Permit, record: Record | None) -> bool:

@@ -17,6 +17,7 @@ from tenure.actors import Actor
 from tenure.core import commands as c
 from tenure.core.dead import rejected
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.inbox import expects_nothing, fate_of, was_cut_off
 from tenure.core.marks import Place, command_id
 from tenure.core.outcomes import Why
 from tenure.crashes import Crashes
@@ -170,11 +171,10 @@ class Commands:
     async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined:
         """Store what the command changes.
 
-        A submit expects that there is no such key, and has read nothing: a mark that is forgotten was in a record, whose
-        key leaves a trace for an hour after it. Everything else that is written was read, and then the message was seen.
+        Whatever is written was read, and then the message was seen; but for the first try of what expects nothing.
         """
         stores = self._stores
-        command, at = wish.command, NOTHING if wish.verb == "submit" else None
+        command, at = wish.command, NOTHING if expects_nothing(wish.command) else None
         if not isinstance(command, c.Cancel):
             task = await stores.with_args(command.task, wish.args, command.run_id, key=wish.key, patience=patience)
             command = replace(command, task=task)
@@ -198,23 +198,24 @@ class Commands:
         try:
             if isinstance(result, Committed):
                 await stores.carry_out(result, patience)
-            elif result.refused.why in {Why.ALREADY, Why.STOPPING}:  # by a delivery that was cut off before its effects
+            elif was_cut_off(result.refused.why):
                 await stores.complete(result.found, patience)
         except StillOwed as error:  # what an older run of the key owes to others is not this command's affair
             _log.warning("outbox.unpaid", key=wish.key, error=str(error))
         why = None if isinstance(result, Committed) else result.refused.why
-        if why is Why.CROWDED:
+        fate = fate_of(command, why)
+        if fate == "crowded":
             return await self._refused(
                 message, Refusal("crowded", f"{wish.key!r} has too many older bodies or commands to forget")
             )
-        if why is Why.LIVE and isinstance(command, c.Submit) and command.if_live == "reject":
+        if fate == "live":
             return await self._refused(message, Refusal("live", f"{wish.key!r} is live, and Tenure-If-Live is reject"))
         if why is Why.LIVE and isinstance(result, Declined):
             await stores.help(result.found, patience)
         await stores.inbox.ack(message)
-        if why in {None, Why.ALREADY} and command.seen is not None:
+        if fate == "applied" and command.seen is not None:
             self.forgetter.later(wish.key, command.seen, message.place, result)
-        return "applied" if why in {None, Why.ALREADY} else "kept"
+        return fate
 
     # -- refusing ----------------------------------------------------------------------------------------------------
 

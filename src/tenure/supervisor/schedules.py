@@ -14,7 +14,8 @@ from tenure.actors import Actor, module_of
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Why
-from tenure.core.records import TERMINAL, State
+from tenure.core.records import State
+from tenure.core.sweeps import is_orphan
 from tenure.metrics import Metrics
 from tenure.nats.runs import Committed
 from tenure.stores import Stores
@@ -57,8 +58,7 @@ class Schedules:
 
     def saw(self, key: str, state: State) -> None:
         """A sweep passes over this record; it may be a schedule of our modules that they have no more."""
-        ours = state.autostart in self._modules and key == state.actor
-        if ours and key not in self._actors and state.phase not in TERMINAL:
+        if is_orphan(key, state, self._modules, self._actors):
             self._gone.add(key)
 
     async def _commit(self, key: str, command: c.KeepAlive | c.Retire) -> None:
