@@ -308,6 +308,7 @@ def larger(name: str, **budgets: Any) -> Scenario:
 
 FAULTS = frozenset({"crash", "freeze", "again", "double", "lose"})
 ALL_KINDS = FAULTS | {"fumble"}
+INBOX_FAULTS = frozenset({"again", "stray", "copy"})
 LARGE: tuple[Scenario, ...] = (
     larger("cancel and a crash", faults=2, kinds=ALL_KINDS, supervisors=2, looks=2),
     larger("three generations, wait", sessions=2, looks=1),
@@ -330,4 +331,18 @@ LARGE: tuple[Scenario, ...] = (
     larger("unknown eviction", looks=2, supervisors=2),
     larger("grace of a replace", sessions=2, looks=1),
     larger("drain and snooze", looks=1, faults=1),
+    larger("inbox, a submit", sessions=2, faults=2, kinds=FAULTS | INBOX_FAULTS),
+    larger("inbox, a cancel and a later run", workers=1, faults=2, kinds=FAULTS | INBOX_FAULTS),
+    larger("inbox, a cancel of what runs", faults=2, kinds=ALL_KINDS | INBOX_FAULTS),
+    larger("inbox, a replace and a later one", workers=1, looks=1, faults=2, kinds=FAULTS | INBOX_FAULTS),
+    larger("inbox, lost answers", workers=1, faults=2, kinds=frozenset({"unknown", "crash", "again", "stray"})),
+    larger("inbox, copies", hands=2, looks=1, faults=2, kinds=INBOX_FAULTS | {"crash"}),
+    larger("inbox and expiry", looks=1, faults=2, kinds=frozenset({"crash", "again", "stray"})),
+    larger("inbox and outbox", sessions=2, looks=1, faults=1, kinds=FAULTS | INBOX_FAULTS),
+    larger("schedule, two supervisors", looks=1, ticks=3, asks=2, faults=2, kinds=FAULTS),
+    larger("schedule, a rolling deploy", sessions=2, looks=1, faults=1, kinds=FAULTS),
+    larger("schedule, gone from the code", sessions=2, looks=1, faults=2, kinds=FAULTS | {"unknown"}),
+    larger("schedule, a key that is taken", sessions=2, ticks=2, faults=1, kinds=FAULTS),
+    larger("schedule, lost answers", ticks=2, asks=2, faults=2, kinds=frozenset({"unknown", "crash"})),
+    larger("schedule, cancelled by a stranger", hands=2, ticks=2, faults=2, kinds=FAULTS | INBOX_FAULTS),
 )

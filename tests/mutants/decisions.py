@@ -286,6 +286,27 @@ DECISIONS = (
         unit("test_interleavings_inbox.py"),
     ),
     Guard(
+        "inbox: what is refused for want of room is not acknowledged",
+        CORE + "inbox.py",
+        '        return "crowded"\n',
+        '        return "kept"\n',
+        unit("test_inbox.py"),
+    ),
+    Guard(
+        "inbox: a cancel is no answer to what nobody has read",
+        CORE + "inbox.py",
+        "    return isinstance(command, c.Submit)\n",
+        "    return True\n",
+        unit("test_inbox.py"),
+    ),
+    Guard(
+        "schedules: what is of another app's module is not gone from the code",
+        CORE + "sweeps.py",
+        "    ours = state.autostart in modules and key == state.actor\n",
+        "    ours = key == state.actor\n",
+        unit("test_chains.py"),
+    ),
+    Guard(
         "cancel: [10] a cancel hits the run that it saw and no other",
         CORE + "generations.py",
         "    if command.run_id is not None and command.run_id != record.run_id:\n        return _cancel_older(record, command.run_id, now)\n",

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.outcomes import Did, Why
-from tenure.core.records import Phase
+from tenure.core.records import Phase, read_state, state_of
+from tenure.core.sweeps import is_orphan
 from tests.unit.core.histories import (
     CANCEL,
     KEY,
@@ -33,6 +34,21 @@ def test_any_number_of_supervisors_start_one_chain() -> None:
     at = play(keep("r1"))
     assert refused(at, keep("r2")) is Why.LIVE
     assert refused(at, keep("r3", deployed=9.0)) is Why.LIVE
+
+
+def test_only_what_is_missing_from_its_own_module_is_gone_from_the_code() -> None:
+    """Two apps share a namespace: the one that does not know the other's schedule must not end it."""
+    at = play(keep("r1"))
+    header = read_state(state_of(replace(at.found, task=HOURLY.task)))
+    assert header is not None
+    actor = HOURLY.task.actor
+    assert is_orphan(actor, header, {"jobs"}, ())
+    assert not is_orphan(actor, header, {"jobs"}, {actor})
+    assert not is_orphan(actor, header, {"others"}, ())
+    assert not is_orphan("k2", header, {"jobs"}, ()), "a run of that actor under another key is somebody's"
+    over = read_state(state_of(replace(at.found, task=HOURLY.task, phase=Phase.CANCELLED)))
+    assert over is not None
+    assert not is_orphan(actor, over, {"jobs"}, ())
 
 
 def test_a_schedule_leaves_somebody_elses_run_alone() -> None:
