@@ -20,6 +20,10 @@ from tests.mortal import TARGET
 from tests.processes import Process, Site
 from tests.support import wait_until
 
+SOON = {"session_ttl_seconds": 1.0}
+AGAIN = {"ack_wait_seconds": 1.0}
+"""A redelivery is what helps; else it comes after half a minute."""
+
 Deaths = Mapping[str, tuple[str, Call[str]]]
 """By key: the point at which the worker of its run dies, and what runs."""
 

@@ -32,6 +32,7 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     site = _Folder(folder)
     _add_patient(app, site)
     _add_quick(app, site)
+    _add_failing(app, site)
     _add_blocking(app, site)
     _add_limited(app, site)
     _add_paced(app, site)
@@ -176,6 +177,13 @@ def _add_quick(app: App, site: _Folder) -> None:
     @app.actor(every=0.5)
     async def ticks(ctx: Context) -> None:
         site.note(ctx, "started")
+
+
+def _add_failing(app: App, site: _Folder) -> None:
+    @app.actor(retry=None)
+    async def fails(ctx: Context) -> None:
+        site.note(ctx, "started")
+        raise RuntimeError
 
     @app.actor(retry=Retry(max_attempts=2, initial=3.0, jitter=0.0))
     async def fails_once(ctx: Context) -> str:

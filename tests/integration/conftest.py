@@ -19,6 +19,7 @@ from tenure import App, Client, Context
 from tests.conftest import Supervisors, Workers
 from tests.processes import Site
 from tests.proxy import Proxy
+from tests.rows import Ledger
 from tests.strangers import Stranger
 from tests.support import FAST
 
@@ -91,3 +92,12 @@ def open_app(namespace: str) -> App:
         await ctx.stopping.wait()
 
     return app
+
+
+@pytest.fixture
+async def ledger(client: Client) -> AsyncIterator[Ledger]:
+    """Every outcome of the test's namespace from now on."""
+    ledger = Ledger(client)
+    stop = await client.stores.runs.follow_all(ledger.saw)
+    yield ledger
+    await stop()

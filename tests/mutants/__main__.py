@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
+from tests.mutants.deeds_gaps import GAPS
 from tests.mutants.deeds_rates import RATES
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
@@ -25,7 +26,7 @@ from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *FIELD, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1

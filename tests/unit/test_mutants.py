@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
+from tests.mutants.deeds_gaps import GAPS
 from tests.mutants.deeds_rates import RATES
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
@@ -17,7 +18,7 @@ from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *FIELD, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
