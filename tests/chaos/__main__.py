@@ -19,6 +19,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument(
         "--leave-servers", action="store_true", help="do no harm to servers: then takeovers are timed best"
     )
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two faults, on the average")
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
@@ -57,6 +58,7 @@ def main() -> int:
         folder=folder,
         servers=asked.servers,
         leave_servers=asked.leave_servers,
+        every=asked.every,
         own_network=asked.servers > 1 and not why_not,
         keys=asked.keys,
         rate=asked.rate,

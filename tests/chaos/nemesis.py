@@ -68,8 +68,13 @@ class Nemesis:
         *,
         first: Iterable[str] = (),
         leave_servers: bool = False,
+        every: float = 1.0,
     ) -> None:
-        """``first``: kinds of faults, each of which is done as soon as it can be. ``leave_servers``: alone."""
+        """``first``: kinds of faults, each of which is done as soon as it can be. ``leave_servers``: alone.
+
+        ``every``: seconds between two faults, on the average.
+        """
+        self._every = every
         self._chance = random.Random(seed)
         self._servers = servers
         self._children = children
@@ -100,7 +105,7 @@ class Nemesis:
             self._cures.remove(cure)
             cure.do()
         if now >= self._next_at:
-            self._next_at = now + self._chance.expovariate(1.0)
+            self._next_at = now + self._chance.expovariate(1.0 / self._every)
             self._harm()
 
     def rest(self) -> None:

@@ -2,9 +2,9 @@
 
 With the servers left alone: a session's ttl until it may be closed, a supervisor's tick until that is seen, and a second for
 the close, the look at what it held, the wake-up and the claim: a quarter of it for what processes compute, which takes as
-many times as long as there are threads for a core. Each other worker or supervisor that is hurt meanwhile may have been given
-the wake-up, or have the run in its share, and then the server gives it to somebody else after ``ack_wait``. Time in which
-no worker was well, or no supervisor, does not count: one that starts is not, before it is ready.
+many times as long as there are threads for a core. Each other worker that is hurt once the session may be closed may have been
+given the wake-up, and each supervisor that is hurt may have the run in its share: then the server gives it to somebody else
+after ``ack_wait``. Time in which no worker was well, or no supervisor, does not count: one that starts is not, before it is ready.
 
 Not judged: runs that wait by design, for a place, a start or a switch, and those that somebody cancelled or replaced.
 """
@@ -23,6 +23,7 @@ from typing import Self
 from msgspec import Struct
 
 from tenure.config import Config
+from tenure.core.silence import LIVELY
 from tests.chaos.journal import steady
 from tests.chaos.processes import Child
 from tests.history.check_paced import is_about
@@ -33,6 +34,8 @@ _TICK_SECONDS = 0.25
 """A supervisor looks at least so often whose time is over."""
 _ROOM_SECONDS, _WORK_SECONDS = 0.75, 0.25
 """What closing, looking, waking and claiming take: waiting for one another, and computing."""
+_LEAST_SILENCE = 0.8
+"""Share of a ttl that is left of a session at least, when its process is killed (it is renewed five times in one)."""
 _SERVER_SECONDS = 5.0
 """So long after a fault of a server is over it may still be felt; of three, twice as long, for there is an election."""
 _LOOK_SECONDS = 0.1
@@ -135,9 +138,8 @@ def takeovers(known: Known, faults: list[Fault], lives: list[Life], config: Conf
         if on == math.inf and _is_over(known, body):
             continue
         if not _held_back(known, body, death, on):
-            one = _judged(body, death, on, faults, config, crowd)
-            one.seconds = _counting([life for life in lives if life.name != death.name], death.killed_at, on)
-            yield one
+            others = [life for life in lives if life.name != death.name]
+            yield _judged(body, death, on, faults, others, config, crowd)
 
 
 def _is_over(known: Known, body: Body) -> bool:
@@ -158,24 +160,36 @@ def _held_back(known: Known, body: Body, death: Death, on: float) -> bool:
     )
 
 
-def _judged(body: Body, death: Death, on: float, faults: list[Fault], config: Config, crowd: Crowd) -> Takeover:
+def _may_matter(fault: Fault, killed_at: float, lives: list[Life], config: Config) -> bool:
+    """Whether a fault that began before the run went on may have put it off."""
+    ttl = config.session_ttl(config.replicas)
+    if fault.kind not in _HARMS:
+        return False
+    if any(life.role == "supervisor" and life.name == fault.target for life in lives):
+        return fault.until + LIVELY * ttl > killed_at
+    woken_at = killed_at + _LEAST_SILENCE * ttl
+    pulls_until = (
+        min(fault.until, fault.at + config.pull_expires_seconds) if fault.kind in {"freeze", "cut"} else fault.at
+    )
+    return fault.target.startswith("worker") and pulls_until > woken_at
+
+
+def _judged(
+    body: Body, death: Death, on: float, faults: list[Fault], lives: list[Life], config: Config, crowd: Crowd
+) -> Takeover:
     ttl = config.session_ttl(config.replicas)
     since = death.killed_at
     hurt = [
         f"{fault.target} {fault.kind}"
         for fault in faults
-        if fault.kind in _HARMS
-        and fault.target.rstrip("0123456789") in _SERVICES
-        and fault.target != death.name
-        and fault.at < on
-        and fault.until + ttl > since
+        if fault.target != death.name and fault.at < on and _may_matter(fault, since, lives, config)
     ]
     felt = _SERVER_SECONDS * min(config.replicas, 2)
     left_alone = not any(f.at < on and f.until + felt > since for f in faults if f.target == "server")
     times = crowd.within(since, on)
     bound = ttl + _TICK_SECONDS + _ROOM_SECONDS + _WORK_SECONDS * times + len(hurt) * config.ack_wait_seconds
     return Takeover(
-        seconds=on - since,
+        seconds=_counting(lives, since, on),
         waited=on - since,
         bound=bound if left_alone else math.inf,
         key=body.start.key,

@@ -69,6 +69,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     folder: Path
     servers: int = 1
     leave_servers: bool = False
+    every: float = 1.0
     own_network: bool = False
     workers: int = 3
     supervisors: int = 2
@@ -131,6 +132,7 @@ class Chaos:
             self._scrape,
             first=asked.first,
             leave_servers=asked.leave_servers,
+            every=asked.every,
         )
         self.faults = nemesis.faults
         until = steady() + asked.seconds

@@ -20,6 +20,7 @@ KILLED = 1.5
 ALLOWED = 4.25
 WELL = [Life(name=f"{role}1", role=role, since=0.0, until=math.inf) for role in ("worker", "supervisor")]
 ELSEWHERE = Fault(kind="kill", target="supervisor1", at=1.0, until=2.0)
+FROZEN = Fault(kind="freeze", target="worker1", at=1.0, until=5.0)
 
 
 def killed(*, on: float = math.inf) -> Story:
@@ -61,6 +62,15 @@ def test_each_other_service_that_is_hurt_adds_a_delivery() -> None:
     assert late(story, replace(ELSEWHERE, target="worker0")), "the one that was killed"
     assert late(story, replace(ELSEWHERE, at=50.0, until=51.0)), "after it"
     assert late(story, replace(ELSEWHERE, at=-9.0, until=-8.0)), "long before"
+
+
+def test_a_worker_that_is_hurt_matters_where_it_may_have_been_given_the_wake_up() -> None:
+    story = killed(on=KILLED + ALLOWED + 5.9)
+    assert not late(story, FROZEN)
+    assert not late(story, replace(FROZEN, kind="kill", at=5.0))
+    assert late(story, replace(FROZEN, until=3.5)), "well again before the session could be closed"
+    assert late(story, replace(FROZEN, kind="kill")), "its pulls went with its connection"
+    assert late(story, replace(FROZEN, at=-5.0)), "its pulls had expired"
 
 
 def test_nothing_is_said_where_servers_are_hurt() -> None:
