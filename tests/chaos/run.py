@@ -51,6 +51,8 @@ _UNAVAILABLE = 3
 """Exit code of a command that found no server."""
 _CLOSING_SECONDS = 40.0
 """In which supervisors must have closed every dead session (its ttl is longer where it has to outlive an election)."""
+_START_SECONDS = 60.0
+"""In which nine processes must have started, on a machine that may have better things to do."""
 _READS_BEHIND = 10.0
 """A leader of three that is cut off gives up its office only after so many seconds, and answers reads until then."""
 _COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
@@ -291,7 +293,7 @@ class Chaos:
         ]
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
-        until = steady() + 30.0
+        until = steady() + _START_SECONDS
         while not ready():
             self._still_well()
             if steady() > until:
