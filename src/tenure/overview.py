@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tenure.core.records import read_state
 from tenure.core.subjects import PRIORITIES
-from tenure.core.switches import Rules
+from tenure.core.switches import Rules, switch_at
 from tenure.nats.lanes import Lane, Lanes
 from tenure.nats.patience import Patience
 from tenure.nats.scan import Header
@@ -122,6 +122,21 @@ async def queue_rows(
         for priority in PRIORITIES
     ]
     return _rows(lanes, await _rules(stores, patience), stores.clock.now(), workers)
+
+
+async def parked_runs(stores: Stores) -> Counter[str]:
+    """By actor, how many runs wait for a limit, a rate or a switch; under no name those that a pattern of keys blocks.
+
+    One message for each is listed. Raises Unavailable, UnreadableRecord (what is paused).
+    """
+    patience = stores.runs.patience()
+    parked = await stores.parking.everything(patience)
+    named = {switch.id: switch.name for switch in (await stores.switches.read(patience)).switches} if parked else {}
+    found: Counter[str] = Counter()
+    for place, runs in parked.items():
+        switch = switch_at(place)
+        found[named.get(switch, "") if switch else place.partition("=")[0]] += len(runs)
+    return found
 
 
 async def _rules(stores: Stores, patience: Patience) -> Rules:

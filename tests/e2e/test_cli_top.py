@@ -44,7 +44,7 @@ def test_one_picture_tells_queues_actors_and_sessions_in_80_columns(busy: Cli) -
     assert re.search(r"\nQUEUE +HIGH +NORMAL +LOW +IN HAND +OLDEST +WORKERS", text)
     assert re.search(r"\ndefault +0 +0 +0 +1 +- +1 *\n", text)
     assert re.search(r"\nmail +0 +3 +0 +0 +\S+ +0 +no worker *\n", text)
-    assert re.search(r"\nnap +1 +- +- +- +- +- +- *\n", text)
+    assert re.search(r"\nnap +1 +0 +- +- +- +- +- +- *\n", text)
     assert re.search(r"\nworker +\S+ +\d+ +\S+ +\S+ +1 +default *\n", text)
     assert re.search(r"\nsupervisor +\S+ +\d+ ", text)
 
@@ -70,6 +70,34 @@ def test_what_happens_while_it_looks_is_counted(busy: Cli) -> None:
         assert time.monotonic() < deadline, told
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
+
+
+def test_a_queue_of_the_app_that_nobody_works_on_is_told_in_every_picture(busy: Cli) -> None:
+    """It is looked for in every tenth one only; between these what was found is kept."""
+    process = busy.start("top", "--every", "100ms", "--json", "--app", "tasks:app")
+    assert process.stdout is not None
+    for _ in range(3):
+        told = {row["queue"]: row["waiting"] for row in json.loads(process.stdout.readline())["queues"]
+                if row["priority"] == "normal"}  # fmt: skip
+        assert told == {"default": 0, "mail": 3}
+
+
+def test_what_is_parked_is_told_by_actor(busy: Cli) -> None:
+    """For a pause, for a place under a limit; and of blocked keys, which may be any actor's, how many."""
+    busy.fast("pause", "greet", "--actor")
+    busy.fast("block", "x*")
+    for number, (actor, arg) in enumerate((("greet", "name=x"), ("fetch", "site=a"), ("fetch", "site=a"))):
+        busy.fast("submit", "tasks:app", actor, "--key", f"p{number}", "--arg", arg)
+    busy.fast("submit", "tasks:app", "fetch", "--key", "x", "--arg", "site=b")
+
+    def told() -> tuple[dict[str, int], int]:
+        frame = busy.fast_json("top", "--once", "--every", "100ms")
+        return {row["actor"]: row["parked"] for row in frame["actors"] if row["parked"]}, frame["blocked"]
+
+    until(lambda: told() == ({"greet": 1, "fetch": 1}, 1), "each is parked")
+    text = busy.fast("top", "--once", "--every", "100ms")[0]
+    assert re.search(r"\n\(blocked keys\) +1 *\n", text)
+    assert re.search(r"\nfetch +1 +1 ", text)
 
 
 def test_in_a_terminal_it_draws_over_itself_and_puts_the_screen_back(busy: Cli) -> None:

@@ -29,7 +29,7 @@ def frame(number: int, size: int) -> Frame:
             for i in range(number) for priority in ("high", "normal", "low")
         ],
         actors=[
-            ActorRow(actor=f"{i}{name}", running=12_345, started=123_456.7, succeeded=9.94, retried=0.0, failed=0.1,
+            ActorRow(actor=f"{i}{name}", running=12_345, parked=999_999, started=123_456.7, succeeded=9.94, retried=0.0, failed=0.1,
                      cancelled=1e6, superseded=10.0)
             for i in range(number)
         ],
@@ -39,6 +39,7 @@ def frame(number: int, size: int) -> Frame:
             for i in range(number)
         ],
         totals=dict.fromkeys(WHATS, 123_456_789),
+        blocked=12_345 * bool(number),
     )  # fmt: skip
 
 
@@ -53,7 +54,7 @@ def test_a_picture_has_80_columns(number: int, size: int) -> None:
     """And no line is folded: as many as there are rows, and the furniture."""
     lines = drawn(frame(number, size))
     assert max(map(len, lines)) <= 80
-    assert len(lines) == 2 + 3 * 3 + 3 * number
+    assert len(lines) == 2 + 3 * 3 + 3 * number + bool(number)
     assert lines[0].endswith("12:30:00 UTC")
 
 

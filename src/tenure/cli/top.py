@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -31,12 +32,14 @@ from tenure.loops import run_loop
 from tenure.nats.scan import Header
 from tenure.nats.sessions import SeenSession
 from tenure.nats.urls import without_secrets
-from tenure.overview import QueueRow, queue_rows, session_row
+from tenure.overview import QueueRow, SessionRow, parked_runs, queue_rows, session_row
 
 _WINDOW_SECONDS = 5.0
 _LEAST_SECONDS, _MOST_SECONDS = 0.1, 3600.0
 _UNSERVED_EVERY = 10
-"""Pictures between two looks for queues that no worker ever worked on: that may list every wake-up."""
+"""Pictures between two looks for queues that no worker ever worked on, which may list every wake-up, and for what is parked where"""
+_FEW = 1_000
+"""so many were: they are listed."""
 
 
 def top(
@@ -54,8 +57,9 @@ def top(
 ) -> int:
     """Watch queues, actors and sessions live in the terminal, until Ctrl-C.
 
-    Queues: what waits by priority, what is in workers' hands, how long the oldest has waited. Actors: bodies that run now, and how
-    many a second started, ended well, are tried again, failed for good, were cancelled or superseded. Sessions: who lives, and how
+    Queues: what waits by priority, what is in workers' hands, how long the oldest has waited. Actors: bodies that run now, runs that
+    are parked (for a limit, a pause or a block), and how many a second started, ended well, are tried again, failed for good, were
+    cancelled or superseded. Sessions: who lives, and how
     many runs each holds. With --json each picture is one line; in a pipe they follow each other.
     """
     the_app = o.app_for(namespace, app)
@@ -65,7 +69,7 @@ def top(
     address = without_secrets(url or default_url())
 
     async def main() -> int:
-        async with o.looking(the_app, url) as client, _watching(client, address) as scene:
+        async with o.looking(the_app, url) as client, watching(client, address) as scene:
             show, end = _shower(as_json=as_json, once=once)
             try:
                 while True:
@@ -106,6 +110,7 @@ class Scene:
         self._drawn = 0
         self._queues: list[QueueRow] = []
         self._unserved: list[QueueRow] = []
+        self._parked: Counter[str] = Counter()
         self.sessions: dict[str, SeenSession] = {}
         self.tally = Tally(_WINDOW_SECONDS)
 
@@ -133,20 +138,21 @@ class Scene:
         trouble, stores = "", self._client.stores
         steady, now = self._clock.steady(), self._clock.now()
         self.tally.mark(steady)
-        held = self.tally.held()
-        sessions = [session_row(seen, now, held) for seen in self.sessions.values()]
-        sessions.sort(key=lambda row: row.started_at)
         known = {actor.task.queue for actor in self._client.app.actors.values()}
         try:
             everything = self._drawn % _UNSERVED_EVERY == 0
-            self._queues = await queue_rows(stores, sessions, known, unserved=everything)
+            self._queues = await queue_rows(
+                stores, self._session_rows(now), known if everything else (), unserved=everything
+            )
             self._unserved = _kept(self._queues, self._unserved, everything=everything)
+            if everything or self._parked.total() <= _FEW:
+                self._parked = await parked_runs(stores)
         except Unavailable as error:
             if not keep_on:
                 raise
             trouble = f"no answer from the server: {error}"
         self._drawn += 1
-        seconds, actors = actor_rows(self.tally, self._client.app.actors)
+        seconds, actors = actor_rows(self.tally, self._parked, self._client.app.actors)
         served = {row.queue for row in self._queues}
         return Frame(
             namespace=self._client.app.namespace,
@@ -157,10 +163,16 @@ class Scene:
             since_seconds=round(steady - self._since, 1),
             queues=self._queues + [row for row in self._unserved if row.queue not in served],
             actors=actors,
-            sessions=sessions,
+            sessions=self._session_rows(now),
             totals=totals(self.tally),
+            blocked=self._parked[""],
             trouble=trouble,
         )
+
+    def _session_rows(self, now: float) -> list[SessionRow]:
+        held = self.tally.held()
+        rows = (session_row(seen, now, held) for seen in self.sessions.values())
+        return sorted(rows, key=lambda row: row.started_at)
 
 
 def _kept(rows: list[QueueRow], before: list[QueueRow], *, everything: bool) -> list[QueueRow]:
@@ -169,7 +181,8 @@ def _kept(rows: list[QueueRow], before: list[QueueRow], *, everything: bool) -> 
 
 
 @asynccontextmanager
-async def _watching(client: Client, address: str) -> AsyncIterator[Scene]:
+async def watching(client: Client, address: str) -> AsyncIterator[Scene]:
+    """Follow a namespace, to make pictures of it. Raises Unavailable."""
     scene, stores = Scene(client, address), client.stores
     async with AsyncExitStack() as ends, asyncio.TaskGroup() as group:
         loaded = asyncio.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,18 @@ WIDTH = 80
 _TEN_THOUSAND, _MILLION = 10_000, 1_000_000
 _FEW = 10
 _SAID = {"succeeded": "ok"}
+_BLOCKED = "(blocked keys)"
+"""In the place of an actor: those runs may be any actor's."""
 _FURNITURE = 12
 """Lines that are no rows: the head, and three tables' titles, heads and gaps."""
 
 
 class ActorRow(Struct, frozen=True, kw_only=True):
-    """What an actor's runs do: bodies that run now; the rest by the second."""
+    """What an actor's runs do: bodies that run and runs that are parked now; the rest by the second."""
 
     actor: str
     running: int
+    parked: int
     started: float
     succeeded: float
     retried: float
@@ -39,7 +42,10 @@ class ActorRow(Struct, frozen=True, kw_only=True):
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """All that is shown. ``seconds``: what rates are over; ``totals``: what happened since the command began ``since_seconds`` ago."""
+    """All that is shown. ``seconds``: what rates are over; ``totals``: what happened since the command began ``since_seconds`` ago.
+
+    ``blocked``: runs that are parked because their keys are blocked, of whichever actors.
+    """
 
     namespace: str
     url: str
@@ -51,23 +57,25 @@ class Frame(Struct, frozen=True, kw_only=True):
     actors: list[ActorRow]
     sessions: list[SessionRow]
     totals: dict[str, int]
+    blocked: int = 0
     trouble: str = ""
 
 
-def actor_rows(tally: Tally, known: Iterable[str] = ()) -> tuple[float, list[ActorRow]]:
+def actor_rows(tally: Tally, parked: Mapping[str, int], known: Iterable[str] = ()) -> tuple[float, list[ActorRow]]:
     """The seconds that rates are over, and every actor that was heard of, the busiest first."""
     seconds, rates = tally.rates()
     running = tally.running()
-    names = {actor for actor, _ in tally.counts} | set(running) | set(known)
+    names = ({actor for actor, _ in tally.counts} | set(running) | set(parked) | set(known)) - {""}
     rows = [
         ActorRow(
             actor=name,
             running=running[name],
+            parked=parked.get(name, 0),
             **{what: round(rates.get((name, what), 0.0), 2) for what in WHATS},
         )
         for name in names
     ]
-    return round(seconds, 2), sorted(rows, key=lambda row: (-row.started, -row.running, row.actor))
+    return round(seconds, 2), sorted(rows, key=lambda row: (-row.started, -row.running, -row.parked, row.actor))
 
 
 def totals(tally: Tally) -> dict[str, int]:
@@ -125,16 +133,18 @@ def _queues(frame: Frame) -> tuple[str, _Columns, list[_Row]]:
 
 
 def _actors(frame: Frame) -> tuple[str, _Columns, list[_Row]]:
-    columns = (("ACTOR", 24), ("RUNNING", -8), ("STARTED", -8), ("OK", -7), ("RETRIED", -8), ("FAILED", -7), ("CANCEL", -7),
-               ("SUPERS", -7))  # fmt: skip
+    columns = (("ACTOR", 21), ("RUNNING", -8), ("PARKED", -7), ("STARTED", -8), ("OK", -7), ("RETRIED", -8), ("FAILED", -7),
+               ("CANCEL", -7), ("SUPERS", -7))  # fmt: skip
     rows: list[_Row] = [
         (
-            (row.actor, _number(row.running), *(_rate(getattr(row, what)) for what in WHATS)),
+            (row.actor, _number(row.running), _number(row.parked), *(_rate(getattr(row, what)) for what in WHATS)),
             "red" if row.failed else "",
         )
         for row in frame.actors
     ]
-    return f"actors: bodies now, the rest a second over {frame.seconds:.1f} s", columns, rows
+    if frame.blocked:
+        rows.append(((_BLOCKED, "", _number(frame.blocked)), "yellow"))
+    return f"actors: running and parked now, the rest a second over {frame.seconds:.1f} s", columns, rows
 
 
 def _sessions(frame: Frame) -> tuple[str, _Columns, list[_Row]]:
