@@ -190,8 +190,8 @@ DEEDS = (
     Guard(
         "sweep: [32] everybody passes over everything now and again",
         "src/tenure/supervisor/service.py",
-        "            everything = number % _EVERYTHING_EVERY == 0\n",
-        "            everything = False\n",
+        "            everything = number % _EVERYTHING_EVERY == 0 or sweep.calm\n",
+        "            everything = sweep.calm\n",
         (REAL + "test_supervisor_sessions.py::test_a_supervisor_that_beats_and_sweeps_nothing_leaves_no_hole",),
     ),
     Guard(
