@@ -28,7 +28,7 @@ from tenure.core.errors import (
 )
 from tenure.core.history import Step
 from tenure.encryption import Encryption
-from tenure.holds import Hold
+from tenure.holds import Hold, Where
 from tenure.rates import Cooldown, Debounce, RateLimit
 from tenure.run import Run
 from tenure.settings import Limit, Retry
@@ -74,6 +74,7 @@ __all__ = [
     "TenureError",
     "Unavailable",
     "UnreadableRecord",
+    "Where",
     "__version__",
     "current",
 ]

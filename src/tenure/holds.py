@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,22 +11,14 @@ import msgspec
 from msgspec import Struct
 
 from tenure.checks import check_reason
+from tenure.core.comparisons import OPS, in_words, kind_of, said
 from tenure.core.errors import ConfigError, InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE, plain
 from tenure.core.permits import Bound, name_of
 from tenure.core.rates import Rate, rate_name
 from tenure.core.records import TERMINAL, Phase, Record
 from tenure.core.subjects import check_key, check_name
-from tenure.core.switches import (
-    Kind,
-    Rules,
-    Switch,
-    pattern_fault,
-    place_of,
-    said,
-    switched_off,
-    switched_on,
-)
+from tenure.core.switches import Kind, Rules, Switch, pattern_fault, place_of, switched_off, switched_on
 from tenure.nats.lanes import Lanes
 from tenure.nats.patience import Patience
 from tenure.reach import reach
@@ -43,7 +35,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     Or, from ``held_by`` alone, a ``limit`` or ``rate`` of the run's actor that it waits for, since it was due; ``reason`` says
     how much that allows.
 
-    ``name``: the queue or the actor; ``pattern``: of keys; ``args``: by argument the values that are meant, each as JSON.
+    ``name``: the queue or the actor; ``pattern``: of keys; ``args``: by argument the values that are meant, each as JSON, or
+    how it compares: ``>=100``.
     ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that are due and wait
     for it. ``phases``, where it was just made or with ``dry_run``: how many live runs it is about, in which phase; None if it was
     made and they could not be counted. ``dry_run``: nothing was changed, and it has no ``id``.
@@ -65,7 +58,7 @@ class Hold(Struct, frozen=True, kw_only=True):
         """In words, such as ``actor extract``."""
         if self.pattern is not None:
             return f"keys {self.pattern}"
-        fits = ", ".join(f"{name}={values[0]}" for name, values in (self.args or {}).items())
+        fits = ", ".join(in_words(name, values) for name, values in (self.args or {}).items())
         if self.kind in {"limit", "rate"}:
             return f"{self.kind} of actor {self.name}{f' for {fits}' if fits else ''}: {self.reason}"
         return f"actor {self.name} with {fits}" if fits else f"{self.kind} {self.name}"
@@ -114,6 +107,7 @@ class Holding(ABC):
         *,
         actor: str | None = None,
         args: Mapping[str, Any] | None = None,
+        where: Where | Iterable[Where] = (),
         until: datetime | None = None,
         duration: float | timedelta | None = None,
         reason: str = "",
@@ -121,16 +115,22 @@ class Holding(ABC):
     ) -> Hold:
         """Start no run whose key fits a ``pattern`` (``*``, ``?``, ``[...]``), or of an ``actor`` with these ``args``.
 
-        Of several arguments all must be equal; ``1`` and ``1.0`` are. Nothing is lost: the runs wait. Else as ``pause``.
+        Or of one ``where`` its arguments compare so. Of several all must fit; ``1`` and ``1.0`` are equal. Nothing is lost: the
+        runs wait. Else as ``pause``.
         """
-        what = blocked(self.app, pattern, actor, args)
+        what = blocked(self.app, pattern, actor, args, where)
         return await self._switch_off(what, until, duration, reason, dry_run=dry_run)
 
     async def unblock(
-        self, pattern: str | None = None, *, actor: str | None = None, args: Mapping[str, Any] | None = None
+        self,
+        pattern: str | None = None,
+        *,
+        actor: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        where: Where | Iterable[Where] = (),
     ) -> Hold | None:
         """End a block, given as it was to ``block``: what that was, None if there was none. Else as ``resume``."""
-        return await self._switch_on(blocked(self.app, pattern, actor, args))
+        return await self._switch_on(blocked(self.app, pattern, actor, args, where))
 
     async def blocks(self) -> list[Hold]:
         """What is paused and blocked now, the oldest first. Raises Unavailable, UnreadableRecord."""
@@ -243,34 +243,87 @@ def _hold(switch: Switch) -> Hold:
     )
 
 
+class Where(Struct, frozen=True):
+    """How an argument compares, for ``client.block(actor="send", where=[Where("customer", ">=", 100)])``.
+
+    ``op``: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, or ``between`` with ``(lowest, highest)``. Numbers and texts have an
+    order, each among themselves; another value is not matched, unless by ``!=``.
+    """
+
+    argument: str
+    op: str
+    value: Any
+
+
 class AnyOf(tuple[Any, ...]):
     """For ``args`` of ``block``: any of these values."""
 
     __slots__ = ()
 
 
-def blocked(app: App, pattern: object, actor: object, args: object) -> Switch:
+def blocked(app: App, pattern: object, actor: object, args: object, where: object = ()) -> Switch:
     """What a block is about. Raises InvalidCall or ConfigError that names what is wrong."""
+    compared = _wheres(where)
     if pattern is not None:
-        if actor is not None or args is not None:
-            raise _refusal("pattern", "is given with actor and args: block by one or the other")
+        if actor is not None or args is not None or compared:
+            raise _refusal("pattern", "is given with actor, args or where: block by one or the other")
         fault = pattern_fault(pattern)
         if fault or not isinstance(pattern, str):
             raise _refusal("pattern", fault)
         return Switch(id="", at=0.0, kind="keys", pattern=plain(pattern))
-    if actor is None or not args:
+    if actor is None or not (args or compared):
         raise _refusal(
             "pattern",
-            "is missing: say which keys, such as 'doc-*', or an actor and args; pause an actor as a whole",
+            "is missing: say which keys, such as 'doc-*', or an actor and args or where; pause an actor as a whole",
         )
-    name = check_name("actor", actor)
+    name, args = check_name("actor", actor), args or {}
     if not isinstance(args, Mapping) or not all(isinstance(field, str) for field in args):
         raise _refusal("args", f"must be a mapping of arguments' names to values, got {args!r}")
     known = app.actors.get(name)
-    for field in args:
-        if known is not None and field not in {parameter.name for parameter in known.parameters}:
-            raise _refusal("args", f"names {field!r}, and actor {name} has no such argument")
-    return Switch(id="", at=0.0, kind="arguments", name=name, args=_values(args))
+    types = {parameter.name: parameter.annotation for parameter in known.parameters} if known is not None else None
+    for given, field in [("args", field) for field in args] + [("where", one.argument) for one in compared]:
+        if types is not None and field not in types:
+            raise _refusal(given, f"names {field!r}, and actor {name} has no such argument")
+    found = _values(args)
+    for one in compared:
+        if one.argument in args or (
+            one.argument in found and "==" in {two.op for two in compared if two.argument == one.argument}
+        ):
+            raise _refusal("where", f"says what {one.argument!r} equals, and more of it: say one or the other")
+        found[one.argument] = (*found.get(one.argument, ()), *_comparisons(one, (types or {}).get(one.argument)))
+    ordered = {field: tuple(sorted(set(values))) for field, values in sorted(found.items())}
+    return Switch(id="", at=0.0, kind="arguments", name=name, args=ordered)
+
+
+def _wheres(given: object) -> tuple[Where, ...]:
+    each = (given,) if isinstance(given, Where) else tuple(given) if isinstance(given, Iterable) else (given,)
+    for one in each:
+        if not isinstance(one, Where) or not isinstance(one.argument, str):
+            raise _refusal("where", f"must be of Where(argument, op, value), got {one!r}")
+        if one.op not in OPS:
+            raise _refusal("where", f"compares {one.argument!r} by {one.op!r}: known are {', '.join(OPS)}")
+    return each
+
+
+def _comparisons(where: Where, annotation: object) -> list[str]:
+    """How a board has it. ``annotation``: of the argument, if it is known: a comparison that could never hold is a mistake."""
+    name, op, value = plain(where.argument), where.op, where.value
+    if op in {"==", "!="}:
+        return [(op if op == "!=" else "") + one for one in _values({name: value})[name]]
+    bounds = value if op == "between" else (value,)
+    if not isinstance(bounds, tuple | list) or len(bounds) != (2 if op == "between" else 1):
+        raise _refusal("where", f"compares {name!r} by between: give (lowest, highest), got {value!r}")
+    kinds = {kind_of(bound) for bound in bounds}
+    if None in kinds or len(kinds) > 1:
+        raise _refusal("where", f"compares {name!r} with {value!r}: only numbers and texts have an order")
+    wanted = {int: float, float: float, str: str}.get(annotation)  # type: ignore[call-overload]  # any annotation may be asked for
+    if wanted is not None and wanted not in kinds:
+        raise _refusal("where", f"compares {name!r} with {value!r}, and its values are of type {annotation.__name__}")  # type: ignore[attr-defined]  # it is one of three
+    if op == "between":
+        if bounds[0] > bounds[1]:
+            raise _refusal("where", f"compares {name!r} with {value!r}: nothing is between them")
+        return [f">={said(bounds[0])}", f"<={said(bounds[1])}"]
+    return [op + said(value)]
 
 
 def _values(args: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -72,6 +72,20 @@ def test_keys_and_arguments_are_blocked_and_unblocked(own: Cli) -> None:
     }
 
 
+def test_arguments_are_blocked_by_comparison(own: Cli) -> None:
+    """A word that looks like a number is one, unless the actor's signature wants a text."""
+    own.fast("submit", "tasks:app", "greet", "--key", "g", "--arg", "name=x", "--arg", "times=3", "--delay", "1h")
+    what = ("--actor", "greet", "--where", "times >= 3", "--where", "name between a and y")
+    assert own.fast_json("block", *what, "--dry-run")["phases"] == {"scheduled": 1}
+    assert 'actor greet with name <= "y" and name >= "a", times >= 3' in own.fast("block", *what)[0]
+    assert own.fast_json("blocks")[0]["args"] == {"name": ['<="y"', '>="a"'], "times": [">=3"]}
+    assert own.fast_json("block", "--actor", "greet", "--where", "times>3", "--dry-run")["phases"] == {}
+    own.fast("unblock", *what)
+    assert own.fast_json("blocks") == []
+    typed = own.fast_json("block", "--app", "tasks:app", "--actor", "greet", "--where", "name<5", "--where", "times!=7")
+    assert typed["args"] == {"name": ['<"5"'], "times": ['!="7"', "!=7"]}
+
+
 def test_an_argument_that_no_stored_run_has_is_pointed_out(own: Cli) -> None:
     own.fast("submit", "tasks:app", "greet", "--key", "g", "--arg", "name=x", "--delay", "1h")
     complaint = own.fast("block", "--actor", "greet", "--arg", "nmae=x")[1]
@@ -126,6 +140,10 @@ def test_what_is_wrong_is_named(own: Cli) -> None:
         (("block", "--actor", "say"), "pattern is missing"),
         (("block", "--actor", "say", "--arg", "text"), "name=value"),
         (("block", "--app", "tasks:app", "--actor", "say", "--arg", "txt=1"), "no such argument"),
+        (("block", "--app", "tasks:app", "--actor", "say", "--where", "txt >= 1"), "no such argument"),
+        (("block", "--app", "tasks:app", "--actor", "greet", "--where", "times > x"), "of type int"),
+        (("block", "--actor", "say", "--where", "text"), "no comparison such as"),
+        (("block", "--actor", "say", "--where", "text between 9 and 5"), "nothing is between"),
         (("cancel",), "pattern is missing"),
         (("cancel", "k", "--pattern", "a*"), "not both"),
         (("cancel", "k", "--dry-run"), "not both"),

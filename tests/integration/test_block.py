@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Limit, RateLimit
+from tenure import App, Client, InvalidCall, Limit, RateLimit, Where
 from tenure.testing import memory
 from tests.conftest import Supervisors, Workers
 from tests.integration.test_pause import until_held
@@ -75,6 +75,72 @@ async def test_a_block_by_argument_holds_those_runs_back_and_no_others(
         await client.unblock(actor="send", args={"size": 1.0, "customer": "acme"})
         for run in runs[:2]:
             await run.result(10)
+
+
+async def test_a_block_by_comparison_holds_those_runs_back_and_no_others(
+    app: App, client: Client, workers: Workers, supervisors: Supervisors
+) -> None:
+    """Counted before it is made, told by `blocks`, and ended as it was given, in any order."""
+    ran: list[Any] = []
+
+    @app.actor
+    async def send(customer: int | str | None, size: float = 1) -> None:
+        ran.append((customer, size))
+
+    where = [Where("customer", ">=", 100), Where("size", "between", (1, 2.5)), Where("customer", "!=", 105)]
+    calls = [send.call(100), send.call(101, 2.5), *(send.call(c) for c in (99, 105, "100", None)), send.call(100, 2.6)]
+    runs = [await client.submit(call) for call in calls]
+    counted = await client.block(actor="send", where=where, dry_run=True)
+    assert (counted.dry_run, counted.phases, await client.blocks()) == (True, {"queued": 2}, [])
+    hold = await client.block(actor="send", where=where)
+    assert hold.phases == {"queued": 2}
+    assert str(hold) == "actor send with customer != 105 and customer >= 100, size <= 2.5 and size >= 1"
+    async with workers.run(app), supervisors.run(app):
+        for run in runs[2:]:
+            await run.result(10)
+        await until_held(client, 2)
+        assert ran.count((100, 2.6)) == 1
+        assert len(ran) == 5
+        told = [await client.held_by(run.key) for run in runs]
+        assert [one is not None for one in told] == [True, True, False, False, False, False, False]
+        assert await client.unblock(actor="send", where=where[:2]) is None
+        assert await client.unblock(actor="send", where=where[::-1]) is not None
+        for run in runs[:2]:
+            await run.result(10)
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        (Where("custmer", ">=", 1), "where names 'custmer'.*no such argument"),
+        (Where("size", "=>", 1), "where compares 'size' by '=>': known are ==, !="),
+        (Where("size", ">", None), "where compares 'size' with None: only numbers and texts"),
+        (Where("size", "<", float("nan")), "where compares 'size' with nan"),
+        (Where("size", "<", True), "where compares 'size' with True"),
+        (Where("size", ">", "1"), "where compares 'size' with '1', and its values are of type int"),
+        (Where("customer", "<", 5), "where compares 'customer' with 5, and its values are of type str"),
+        (Where("size", "between", 5), "where compares 'size' by between: give"),
+        (Where("size", "between", (5, "6")), "where compares 'size' with .*only numbers and texts"),
+        (Where("size", "between", (6, 5)), "nothing is between"),
+        (Where("size", "!=", object()), "'size' cannot be said in JSON"),
+        ([Where("size", "==", 1), Where("size", "<", 2)], "where says what 'size' equals, and more"),
+        ("size >= 1", r"where must be of Where\(argument, op, value\)"),
+        (7, r"where must be of Where\(argument, op, value\)"),
+        (Where(7, ">", 1), r"where must be of Where"),  # type: ignore[arg-type]  # the point
+    ],
+)
+async def test_a_comparison_that_cannot_be_is_refused_by_name(app: App, client: Client, where: Any, named: str) -> None:
+    @app.actor
+    async def send(customer: str, size: int = 1) -> None:
+        return
+
+    with pytest.raises(InvalidCall, match=named):
+        await client.block(actor="send", where=where)
+    with pytest.raises(InvalidCall, match="pattern is given with"):
+        await client.block("a*", where=Where("size", ">", 1))
+    with pytest.raises(InvalidCall, match="where says what 'size' equals"):
+        await client.block(actor="send", args={"size": 1}, where=Where("size", ">", 1))
+    assert await client.blocks() == []
 
 
 async def test_a_run_that_waits_for_a_limit_or_a_rate_is_told_to(app: App, client: Client, workers: Workers) -> None:

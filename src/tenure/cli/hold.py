@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from tenure.client import Client
 from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.records import State, read_state
 from tenure.core.subjects import check_name
-from tenure.holds import AnyOf, Hold, blocked
+from tenure.holds import AnyOf, Hold, Where, blocked
 from tenure.nats.scan import Header
 
 _LOOKED_AT = 20
@@ -49,6 +50,19 @@ Pairs = Annotated[
         "--arg", metavar="NAME=VALUE", help="An argument's value; of several all must fit.", show_default=False
     ),
 ]
+
+
+Wheres = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="COMPARISON",
+        help="How an argument compares, quoted: 'size >= 100', 'size between 5 and 9'. Also == != < <= >.",
+        show_default=False,
+    ),
+]
+_COMPARISON = re.compile(r"\s*([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*(.*\S)\s*")
+_BETWEEN = re.compile(r"\s*(\S+)\s+between\s+(.*\S)\s+and\s+(.*\S)\s*")
 
 
 def pause(
@@ -113,6 +127,7 @@ def block(
     *,
     actor: OfActor = None,
     arg: Pairs = None,
+    where: Wheres = None,
     until: Until = None,
     lasting: For = None,
     reason: Reason = "",
@@ -125,13 +140,15 @@ def block(
     """Start no run whose key fits a pattern, or of an actor with these arguments. Nothing is lost: they wait."""
     the_app = o.app_for(namespace, app)
     when = {"until": moment(until, "--until"), "duration": duration(lasting, "--for")}
-    values = _values(the_app, actor, arg)
-    blocked(the_app, pattern, actor, values)
+    values, compared = _values(the_app, actor, arg), _comparisons(the_app, actor, where)
+    blocked(the_app, pattern, actor, values, compared)
+    named = {*(values or ()), *(one.argument for one in compared)}
 
     async def main(client: Client) -> Hold:
         if actor is not None and actor not in the_app.actors:
-            await _say_what_is_unknown(client, actor, values or {})
-        return await client.block(pattern, actor=actor, args=values, **when, reason=reason, dry_run=dry_run)  # type: ignore[arg-type]  # each by its name
+            await _say_what_is_unknown(client, actor, named)
+        given: dict[str, Any] = {"actor": actor, "args": values, "where": compared, **when}
+        return await client.block(pattern, **given, reason=reason, dry_run=dry_run)
 
     return _switch(the_app, url, main, "", as_json=as_json)
 
@@ -141,6 +158,7 @@ def unblock(
     *,
     actor: OfActor = None,
     arg: Pairs = None,
+    where: Wheres = None,
     namespace: o.Namespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
@@ -148,11 +166,11 @@ def unblock(
 ) -> int:
     """End a block, given as it was to `tenure block`. What waited starts. Exit 1 where nothing was blocked."""
     the_app = o.app_for(namespace, app)
-    values = _values(the_app, actor, arg)
-    blocked(the_app, pattern, actor, values)
+    values, compared = _values(the_app, actor, arg), _comparisons(the_app, actor, where)
+    blocked(the_app, pattern, actor, values, compared)
 
     async def main(client: Client) -> Hold | None:
-        return await client.unblock(pattern, actor=actor, args=values)
+        return await client.unblock(pattern, actor=actor, args=values, where=compared)
 
     return _switch(the_app, url, main, "that is not blocked: `tenure blocks` lists what is", as_json=as_json)
 
@@ -235,7 +253,7 @@ async def _stored(client: Client) -> list[tuple[str, State]]:
     return found
 
 
-async def _say_what_is_unknown(client: Client, actor: str, values: dict[str, Any]) -> None:
+async def _say_what_is_unknown(client: Client, actor: str, named: set[str]) -> None:
     """Where no code tells which arguments an actor has, its latest runs may: a slip in a name would match nothing."""
     keys = [key for key, state in await _stored(client) if state.actor == actor]
     known: set[str] = set()
@@ -245,7 +263,7 @@ async def _say_what_is_unknown(client: Client, actor: str, values: dict[str, Any
             known |= msgspec.json.decode(
                 await client.stores.get_args(record.task, client.stores.runs.patience()), type=dict[str, msgspec.Raw]
             ).keys()
-    unknown = ", ".join(sorted(values.keys() - known))
+    unknown = ", ".join(sorted(named - known))
     if not keys:
         complain(f"no run of an actor {actor!r} is stored, so its name and {unknown} were not checked (--app would)")
     elif unknown:
@@ -284,3 +302,27 @@ def _meanings(actor: Actor[..., ..., Any, Any] | None, name: str, word: str) -> 
         if parameter.name == name and parameter.annotation is str:
             return AnyOf((word,))
     return AnyOf((value, word))
+
+
+def _comparisons(app: App, actor: str | None, texts: list[str] | None) -> list[Where]:
+    """Comparisons as they were typed."""
+    known = app.actors.get(actor or "")
+    found = []
+    for number, text in enumerate(texts or (), 1):
+        between, plain = _BETWEEN.fullmatch(text), _COMPARISON.fullmatch(text)
+        if between is not None:
+            name, *bounds = between.groups()
+            found.append(Where(name, "between", tuple(_ordered(known, name, word) for word in bounds)))
+        elif plain is not None:
+            name, op, word = plain.groups()
+            found.append(Where(name, op, (_meanings if op in {"==", "!="} else _ordered)(known, name, word)))
+        else:
+            msg = f"--where number {number}, {text!r}, is no comparison such as 'size >= 100' or 'size between 5 and 9'"
+            raise InvalidCall(msg, field="where")
+    return found
+
+
+def _ordered(actor: Actor[..., ..., Any, Any] | None, name: str, word: str) -> Any:
+    """The number or text of a word: a number if it looks like one, unless the actor's signature wants a text."""
+    value = _meanings(actor, name, word)[0]
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else word

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tenure.core.comparisons import fits_of
 from tenure.core.given import UNREADABLE, text_fault
 
 SCHEMA = 1
@@ -33,13 +34,14 @@ MAX_PATTERN_BYTES = 768
 """As many as the longest key has, each escaped."""
 
 Kind = Literal["queue", "actor", "keys", "arguments"]
+_Tests = dict[str, Callable[[Any], bool]]
 
 
 class Switch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that is switched off. ``name``: the queue or actor; ``pattern``: of keys.
 
-    ``args``: by argument, the values that count as equal, as ``said`` has them. ``at``, ``until``: seconds since the epoch;
-    0: until it is switched on.
+    ``args``: by argument, the values that count as equal, or how it compares (``core.comparisons``). ``at``, ``until``: seconds since
+    the epoch; 0: until it is switched on.
     """
 
     id: str
@@ -122,10 +124,11 @@ class Rules:
             for switch in board.switches
             if switch.kind == "keys"
         ]
-        self._arguments: dict[str, list[Switch]] = {}
+        self._arguments: dict[str, list[tuple[Switch, _Tests]]] = {}
         for switch in board.switches:
             if switch.kind == "arguments":
-                self._arguments.setdefault(switch.name, []).append(switch)
+                tests = {name: fits_of(values) for name, values in switch.args.items()}
+                self._arguments.setdefault(switch.name, []).append((switch, tests))
 
     def queue(self, queue: str, now: float) -> Switch | None:
         """Why nothing of this queue is to be started."""
@@ -156,26 +159,17 @@ class Rules:
         return min((switch.until for switch in self.board.switches if switch.until > now), default=None)
 
 
-def _with_arguments(switches: list[Switch], args: bytes, now: float) -> Switch | None:
+def _with_arguments(switches: list[tuple[Switch, _Tests]], args: bytes, now: float) -> Switch | None:
     try:
         given = msgspec.json.decode(args)
     except UNREADABLE:
         return None
     if not isinstance(given, dict):
         return None
-    for switch in switches:
-        if switch.is_off(now) and all(
-            name in given and said(given[name]) in values for name, values in switch.args.items()
-        ):
+    for switch, tests in switches:
+        if switch.is_off(now) and all(name in given and fits(given[name]) for name, fits in tests.items()):
             return switch
     return None
-
-
-def said(value: Any) -> str:
-    """A value as JSON has it; equal ones are said the same way: ``1`` and ``1.0``, objects in any order of their fields."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return msgspec.json.encode(value, order="sorted").decode()
 
 
 # -- what may be given -----------------------------------------------------------------------------------------------

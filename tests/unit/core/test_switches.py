@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tenure.core.comparisons import said
 from tenure.core.permits import Bound, name_of
 from tenure.core.subjects import Names, encode_key
 from tenure.core.switches import (
@@ -24,7 +25,6 @@ from tenure.core.switches import (
     expired,
     pattern_fault,
     place_of,
-    said,
     switch_at,
     switched_off,
     switched_on,
