@@ -98,6 +98,7 @@ MEANINGS = {
     "run.taken_over": "a run of a dead session was claimed",
     "schedule.changed": "a schedule's chain was started, changed or ended as the code has it",
     "schedule.key_taken": "somebody's run has the key of a schedule",
+    "schedule.unknown": "a schedule starts by itself, and no supervisor that is alive has its module: end it, or run that code",
     "schedule.outdated": "code that was deployed later has another schedule; if this is the new code: see `App(deployed=)`",
     "schedule.not_kept": "the server did not answer; asked again",
     "schedule.passed_over": "a schedule's record is newer than this process knows, none of Tenure's, or owes what must be paid first",

@@ -59,8 +59,9 @@ class Lease:
         on_lost: Callable[[str], None],
         unclosed: list[Session] | None = None,
         queues: Iterable[str] = (),
+        modules: tuple[str, ...] | None = None,
     ) -> None:
-        """``queues``: which a worker works on.
+        """``queues``: which a worker works on; ``modules``: of a supervisor's code (``Session``).
 
         ``unclosed``: sessions of this process that could not be closed, as they are to be; changed here.
         """
@@ -79,6 +80,7 @@ class Lease:
             ttl=ttl,
             started_at=clock.now(),
             queues=tuple(queues),
+            modules=modules,
         )
         self._unclosed = [] if unclosed is None else unclosed
         self._revision = 0

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tenure.core.records import read_state
+from tenure.core.records import TERMINAL, read_state
 from tenure.core.subjects import PRIORITIES
 from tenure.core.switches import Rules, switch_at
 from tenure.nats.lanes import Lane, Lanes
@@ -39,7 +39,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
 class SessionRow(Struct, frozen=True, kw_only=True):
     """One process. ``state``: ``silent`` if its session is open and was not renewed for its ``ttl_seconds``: it is about to be closed.
 
-    ``runs``: that it holds, None if nobody counted. ``closed``: why its session ended.
+    ``runs``: that it holds, None if nobody counted. ``closed``: why its session ended. ``modules``: of a supervisor's code.
     """
 
     id: str
@@ -54,6 +54,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     runs: int | None = None
     closed: str | None = None
+    modules: tuple[str, ...] | None = None
 
 
 def session_row(seen: SeenSession, now: float, held: Mapping[str, int] | None = None) -> SessionRow:
@@ -71,6 +72,7 @@ def session_row(seen: SeenSession, now: float, held: Mapping[str, int] | None = 
         ttl_seconds=session.ttl,
         started_at=datetime.fromtimestamp(session.started_at, UTC),
         queues=session.queues,
+        modules=session.modules,
         runs=None if held is None else held.get(session.id, 0),
         closed=session.closed,
     )
@@ -98,6 +100,29 @@ async def runs_held(stores: Stores) -> Counter[str]:
 
     await stores.runs.scan(on_header)
     return held
+
+
+def modules_known(rows: Iterable[SessionRow]) -> set[str] | None:
+    """Modules whose schedules some supervisor's code has; None where one that lives does not say, or none lives."""
+    said = [row.modules for row in rows if row.kind == "supervisor" and row.state == "alive"]
+    known = [modules for modules in said if modules is not None]
+    return set().union(*known) if known and len(known) == len(said) else None
+
+
+async def schedules_unknown(stores: Stores, rows: Iterable[SessionRow]) -> list[str]:
+    """Keys of schedules that start by themselves and that no supervisor's code has. Raises Unavailable."""
+    known, found = modules_known(rows), set[str]()
+    if known is None:
+        return []
+
+    def on_header(header: Header) -> None:
+        state = read_state(header.state)
+        found.discard(header.key)
+        if state is not None and state.autostart and header.key == state.actor and state.phase not in TERMINAL:
+            found.update([header.key] if state.autostart not in known else [])
+
+    await stores.runs.scan(on_header)
+    return sorted(found)
 
 
 async def queue_rows(

@@ -117,6 +117,11 @@ class Service(ABC):
 
     # -- the session -------------------------------------------------------------------------------------------------
 
+    @property
+    def _modules(self) -> tuple[str, ...] | None:
+        """Modules of the app's code, for its session."""
+        return None
+
     async def _open_lease(self) -> Lease:
         lease = Lease(
             url=self._url,
@@ -130,6 +135,7 @@ class Service(ABC):
             on_lost=self._lease_lost,
             unclosed=self._unclosed,
             queues=self._serves,
+            modules=self._modules,
         )
         await lease.open()
         self.metrics.trusted_until = lambda: lease.trusted_until_epoch  # to be asked until another one is open

@@ -87,6 +87,50 @@ async def test_an_old_worker_that_comes_back_last_does_not_put_its_numbers_back(
                 await run.result(10)
 
 
+async def test_of_two_numbers_of_one_deployment_the_smaller_counts(
+    namespace: str, nats_server: str, workers: Workers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody forgot to raise it: they do not take turns, whoever asks last."""
+    caplog.set_level("INFO", "tenure")
+
+    def code(n: int, deployed: datetime, queue: str) -> tuple[App, Any]:
+        app = App(namespace, config=CONFIG, deployed=deployed)
+
+        @app.actor(limits=[Limit(n), RateLimit(10 * n, 600)], queue=queue)
+        async def capped() -> None:
+            if queue == "later":
+                return
+            await asyncio.Event().wait()
+
+        return app, capped
+
+    async def numbers(client: Client) -> tuple[int, int]:
+        patience, stores = client.stores.runs.patience(), client.stores
+        limit = (await stores.limits.read("capped", patience)).entry
+        rate = (await stores.rates.read("capped=600000000us", patience)).entry
+        return (0 if limit is None else limit.n), (0 if rate is None else rate.n)
+
+    (small, of_small), (large, of_large) = code(2, OLD, "small"), code(5, OLD, "large")
+    async with large.connect(nats_server) as client, workers.run(large) as first:
+        await client.submit(of_large.call(), key="k0")
+        await wait_until(lambda: first.worker.metrics.claims["capped", "won"] == 1, description="the large one's")
+        assert await numbers(client) == (5, 50)
+        async with workers.run(small) as second:
+            await client.submit(of_small.call(), key="k1")
+            await wait_until(lambda: second.worker.metrics.claims["capped", "won"] == 1, description="the small one's")
+            assert await numbers(client) == (2, 20)
+            await client.submit(of_large.call(), key="k2")
+            await wait_until(lambda: first.worker.metrics.claims["capped", "parked"] == 1, description="no third place")
+            assert await numbers(client) == (2, 20)
+            assert caplog.text.count("limit.changed") == 2
+            for key in ("k0", "k1", "k2"):
+                await client.cancel(key)
+        newest, of_newest = code(3, NEW, "later")
+        async with workers.run(newest):
+            await (await client.submit(of_newest.call(), key="k3")).result(10)
+            assert (await numbers(client))[1] == 30, "until the time is raised"
+
+
 async def test_a_limit_that_newer_code_adds_binds_what_is_submitted_from_then_on(
     namespace: str, nats_server: str, workers: Workers
 ) -> None:

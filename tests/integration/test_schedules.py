@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from tenure import App, Client, ConfigError, Context, InvalidCall
+from tenure.cli.checkup import examine
+from tenure.cli.root import run
 from tenure.core import commands as c
 from tenure.nats.runs import Committed
 from tests.conftest import Supervisors, Workers
@@ -236,10 +238,15 @@ async def test_a_schedule_whose_actor_does_not_start_by_itself_any_more_ends(
         assert newer.metrics.repairs["schedule"] == passes
 
 
-async def test_a_schedule_whose_whole_module_is_gone_is_ended_for_good_by_a_cancel(
-    namespace: str, client: Client, supervisors: Supervisors
+async def test_a_schedule_whose_whole_module_is_gone_is_told_and_ended_for_good_by_a_cancel(
+    namespace: str,
+    nats_server: str,
+    client: Client,
+    supervisors: Supervisors,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No supervisor can tell it from one of another program, so none ends it, and none starts it again."""
+    """Another program may have it, so no supervisor ends it, and none starts it again. It is told once nobody has its code."""
     old, new = code(namespace, [], beat={"every": 3_600.0}), App(namespace, config=code(namespace, []).config)
 
     @new.actor
@@ -249,13 +256,29 @@ async def test_a_schedule_whose_whole_module_is_gone_is_ended_for_good_by_a_canc
         status = await client.status("beat")
         return "" if status is None else status.phase
 
-    async with supervisors.run(old) as older:
-        await wait_until(lambda: older.metrics.repairs["schedule"], description="it has a chain")
-    async with supervisors.run(new):
+    async def listed() -> str:
+        await asyncio.to_thread(run, ["ls", "--schedules", "--json", "-n", namespace, "--url", nats_server])
+        (row,) = msgspec.json.decode(capsys.readouterr().out)
+        return str(row["code"])
+
+    async def noted() -> list[str]:
+        return [one.text for one in await examine(new, nats_server, None, 60.0) if one.check == "schedules"]
+
+    async with supervisors.run(new) as newer:
+        async with supervisors.run(old) as older:
+            await wait_until(lambda: older.metrics.repairs["schedule"], description="it has a chain")
+            passes = newer.metrics.swept_at
+            await wait_until(lambda: newer.metrics.swept_at > passes + 1.0, description="it is passed over")
+            assert (await listed(), await noted()) == ("", [])
+            assert "schedule.unknown" not in caplog.text, "a supervisor that lives has its code"
+        await wait_until(lambda: "schedule.unknown" in caplog.text, description="it is told")
+        assert (await listed(), len(await noted())) == ("unknown", 1)
         assert await phase() in {"scheduled", "queued"}
         await client.cancel("beat")
+        assert await noted() == []
         await asyncio.sleep(0.5)  # paused: two sweeps
         assert await phase() == "cancelled"
+    assert caplog.text.count("schedule.unknown") == 1
 
 
 async def test_a_worker_and_supervisor_that_come_back_keep_the_phase_of_an_interval(

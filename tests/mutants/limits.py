@@ -86,8 +86,15 @@ LIMITS = (
     Guard(
         "limits: n is what the process says that was started last",
         _PERMITS,
-        "one.deployed >= entry.deployed",
-        "one.deployed >= 0",
+        "deployed > known_deployed or ",
+        "deployed >= 0 or ",
+        unit(_TESTS + "test_n_is_what_the_process_says_that_was_started_last"),
+    ),
+    Guard(
+        "limits: of two numbers of one time the smaller counts",
+        _PERMITS,
+        "(n < known or not known)",
+        "(n != known)",
         unit(_TESTS + "test_n_is_what_the_process_says_that_was_started_last"),
     ),
     Guard(

@@ -20,7 +20,7 @@ from tenure.nats.rights import Rights, rights_of
 from tenure.nats.roles import CONNECTED, TOLD, needs
 from tenure.nats.topology import Topology, differences
 from tenure.nats.urls import without_secrets
-from tenure.overview import QueueRow, SessionRow, queue_rows, session_rows, span
+from tenure.overview import QueueRow, SessionRow, queue_rows, schedules_unknown, session_rows, span
 from tenure.stores import Stores
 from tenure.supervisor.suspects import Suspect, suspects
 
@@ -183,6 +183,10 @@ async def _life(app: App, conn: Connection, topology: Topology, stuck_after: flo
     late = [one for one in owing if one.unchanged_seconds >= stuck_after]
     foreign = _foreign(app.names.work_stream, sorted(stored.foreign))
     found = [*_processes(rows, lanes), *_queues(lanes), *_stuck(late, stuck_after), *foreign]
+    unknown = await schedules_unknown(stores, rows)
+    if unknown:
+        found.append(Finding("schedules", "note", f"no supervisor's code has {_some(unknown)}, which start by themselves",
+                             "`tenure cancel` ends one; else run a supervisor with that code"))  # fmt: skip
     holds = await Client.over(app, stores).blocks()
     if holds:
         found.append(

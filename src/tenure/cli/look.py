@@ -25,6 +25,7 @@ from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.nats.runs import Found
 from tenure.nats.scan import Header
+from tenure.overview import schedules_unknown, session_rows
 from tenure.status import Event, Status, status_of
 
 _AT_ONCE = 32
@@ -55,8 +56,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class ScheduleRow(Row, frozen=True):
-    """A perpetual key: also what holds it back (``held_by``, such as ``actor report``), and its latest outcome, if it has one."""
+    """A perpetual key: also what holds it back (``held_by``, such as ``actor report``), and its latest outcome, if it has one.
 
+    ``code``: ``unknown`` of one that starts by itself and that the code of no supervisor has.
+    """
+
+    code: str = ""
     held_by: str = ""
     last: str = ""
     last_at: datetime | None = None
@@ -171,7 +176,7 @@ def ls(
         if as_json:
             print_json(shown)
         else:
-            more = ("SCHEDULE", "HELD BY", "LAST", "LAST AT") if schedules else ()
+            more = ("SCHEDULE", "CODE", "HELD BY", "LAST", "LAST AT") if schedules else ()
             names = ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE", *more)
             print_table(names, ([getattr(row, name.lower().replace(" ", "_")) for name in names] for row in shown))
         if len(rows) > limit:
@@ -183,6 +188,8 @@ def ls(
 
 async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRow]:
     """What their headers do not tell."""
+    stores = client.stores
+    unknown = await schedules_unknown(stores, await session_rows(stores, every=False, count=False))
     told: dict[str, ScheduleRow] = {}
     todo = iter(rows)
 
@@ -196,6 +203,7 @@ async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRo
             last = None if record is None else record.last
             told[row.key] = ScheduleRow(
                 **msgspec.structs.asdict(row),
+                code="unknown" if row.key in unknown else "",
                 held_by="" if hold is None else str(hold),
                 last="" if last is None else last.phase.value,
                 last_at=None if last is None else datetime.fromtimestamp(last.at, UTC),

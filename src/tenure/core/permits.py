@@ -12,7 +12,8 @@ interleavings that each removes (DESIGN: section 4, *Limits*):
    entry that was read** [35], searched **after** that read, by a CAS at its revision [36]. Fewer found than there is room:
    nobody else is parked, and that CAS clears the flag.
 5. Release is by holder: what is not there was given back already, so a zombie releases nothing.
-6. ``n`` is what the code says that was deployed last (``deployed``). Lowered, it takes no permit from anybody.
+6. ``n`` is what the code says that was deployed last (``deployed``), of two of one time the smaller. Lowered, it takes no permit
+   from anybody.
 7. Attempts of a session that has permits may stand in ``line``: they share those permits. At any time no more of a session's
    attempts run than it has permits, whichever of them the permits name; so its process passes a place on to the next in
    line with no write, and names the runs of many passes in one. Whoever takes a permit from a session - a later attempt's
@@ -283,14 +284,14 @@ def _is_for(held: Permit, take: Take) -> bool:
 
 def _with_n(entry: Entry, asked: Sequence[Asked]) -> Entry:
     for one in asked:
-        if (
-            not isinstance(one, Give)
-            and one.n
-            and one.deployed >= entry.deployed
-            and (one.n, one.deployed) != (entry.n, entry.deployed)
-        ):
+        if not isinstance(one, Give) and one.n and is_said_last(one.n, one.deployed, entry.n, entry.deployed):
             entry = replace(entry, n=one.n, deployed=one.deployed)
     return entry
+
+
+def is_said_last(n: int, deployed: float, known: int, known_deployed: float) -> bool:
+    """Whether this number is gone by from now on. Of two that code says of one time the smaller: they must not take turns."""
+    return deployed > known_deployed or (deployed == known_deployed and (n < known or not known))
 
 
 def _permit(take: Take, now: float) -> Permit:

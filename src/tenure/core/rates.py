@@ -14,7 +14,7 @@ written down before it happens, as a *mark*: the moment by which the body has st
    that was read** [35], searched **after** that read, by a CAS at its revision [36]. Each has a *place* until it starts:
    places and marks together are never more than ``n``. Fewer found than there is room: that CAS clears the flag.
 5. A place that is not used for a minute is void: its run has ended, or waits in its queue for a worker, and asks anew.
-6. ``n`` is what the code says that was deployed last (``deployed``).
+6. ``n`` is what the code says that was deployed last (``deployed``), of equal ones the smaller.
 
 Times are whole microseconds since the epoch, by the clock of whoever writes. Pure: what is parked, and whose message is
 stored, are arguments.
@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.core.permits import Answer, Bound, name_of
+from tenure.core.permits import Answer, Bound, is_said_last, name_of
 
 SECOND = 1_000_000
 EXACT = 128
@@ -267,7 +267,7 @@ def _entry_for(asked: Sequence[Asked]) -> Entry:
 
 def _with_n(entry: Entry, asked: Sequence[Asked]) -> Entry:
     for one in asked:
-        if isinstance(one, Start) and one.deployed >= entry.deployed:
+        if isinstance(one, Start) and is_said_last(one.n, one.deployed, entry.n, entry.deployed):
             entry = replace(entry, n=one.n, deployed=one.deployed)
     return entry
 

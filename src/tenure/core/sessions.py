@@ -18,7 +18,8 @@ SIGNAL_KEPT_SECONDS = 3_600
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process and its lease. ``beat`` counts renewals; ``closed`` is why it ended, None while it may hold runs.
 
-    ``queues``: which of them a worker works on, for people.
+    ``queues``: which of them a worker works on, for people. ``modules``: whose schedules a supervisor's code has, None where that is
+    not said: so a schedule that nobody's code has is told from another app's.
 
     ``drain`` as the reason says that every body had ended: taking its runs over counts no failure. ``kind`` is any text: one
     that only a newer Tenure knows must not make its sessions unreadable, for those count as missing.
@@ -33,6 +34,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     beat: int = 0
     closed: str | None = None
     queues: tuple[str, ...] = ()
+    modules: tuple[str, ...] | None = None
 
 
 class StopSignal(Struct, frozen=True, kw_only=True):

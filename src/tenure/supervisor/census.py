@@ -96,6 +96,12 @@ class Census:
             if seen.session.kind == "supervisor" and self._silence.is_lively(name, now)
         }
 
+    def modules(self) -> set[str] | None:
+        """Whose schedules the code of some lively supervisor has; None where one of them does not say."""
+        said = [self._watched[name].session.modules for name in self.lively_supervisors()]
+        known = [modules for modules in said if modules is not None]
+        return set().union(*known) if known and len(known) == len(said) else None
+
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:

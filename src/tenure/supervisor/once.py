@@ -61,7 +61,7 @@ class Repair(Service):
         releases = Releases(stores, board, metrics, lambda: lambda _key: True)
         sweep = Sweep(
             stores, census, metrics, keepers=keepers, releases=releases,
-            schedules=Schedules(stores, metrics, {}, 0.0), places=Places(stores, census, metrics, board),
+            schedules=Schedules(stores, metrics, {}, 0.0, lambda: None), places=Places(stores, census, metrics, board),
         )  # fmt: skip
         loops = [census.watch, board.run, releases.keep, *[keepers.keep] * stores.config.repairs_at_once]
         try:

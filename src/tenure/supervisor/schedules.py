@@ -7,14 +7,14 @@ record that is named after the actor, so one of them starts it. Which code is th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tenure.actors import Actor, module_of
 from tenure.core import commands as c
 from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
 from tenure.core.outcomes import Why
-from tenure.core.records import State
+from tenure.core.records import TERMINAL, State
 from tenure.core.sweeps import is_orphan
 from tenure.metrics import Metrics
 from tenure.nats.runs import Committed
@@ -33,7 +33,9 @@ class Schedules:
         metrics: Metrics,
         actors: Mapping[str, Actor[..., ..., Any, Any]],
         deployed: float,
+        known: Callable[[], set[str] | None],
     ) -> None:
+        """``known``: modules of every supervisor's code that lives, None if that cannot be said."""
         self._stores = stores
         self._metrics = metrics
         self._actors = {name: actor for name, actor in actors.items() if actor.task.policy.autostart}
@@ -42,6 +44,9 @@ class Schedules:
         self._gone: set[str] = set()
         self._taken: set[str] = set()
         self._outdated: set[str] = set()
+        self._known = known
+        self._foreign: dict[str, str] = {}
+        self._unknown: set[str] = set()
 
     async def keep(self) -> None:
         """Ask for each of them, and again and again, until cancelled."""
@@ -54,12 +59,25 @@ class Schedules:
             gone, self._gone = self._gone, set()
             for key in sorted(gone):
                 await self._commit(key, c.Retire(deployed=self._deployed))
+            self._tell_unknown()
             await asyncio.sleep(self._stores.config.sweep_seconds)
 
     def saw(self, key: str, state: State) -> None:
         """A sweep passes over this record; it may be a schedule of our modules that they have no more."""
+        self._foreign.pop(key, None)
         if is_orphan(key, state, self._modules, self._actors):
             self._gone.add(key)
+        elif key == state.actor and state.autostart not in self._modules and state.phase not in TERMINAL:
+            self._foreign[key] = state.autostart
+
+    def _tell_unknown(self) -> None:
+        """Once, of each that no supervisor's code has: its runs go on, and nobody ends it. Another app's is not such."""
+        known = self._known()
+        unknown = {key for key, module in self._foreign.items() if known is not None and module not in known}
+        for key in sorted(unknown - self._unknown):
+            hint = "if it is not to go on: `tenure cancel`; else run a supervisor with that code"
+            _log.warning("schedule.unknown", key=key, module=self._foreign[key], hint=hint)
+        self._unknown = unknown
 
     async def _commit(self, key: str, command: c.KeepAlive | c.Retire) -> None:
         stores = self._stores

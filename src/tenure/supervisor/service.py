@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from tenure.actors import module_of
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.sessions import Session
 from tenure.core.sweeps import owners, partition_of
@@ -38,6 +39,8 @@ _EVERYTHING_EVERY = 6
 _COALESCE_SECONDS = 0.1
 """Sessions are often closed together (a host, a deployment): one pass for all of them."""
 _RETRY_SECONDS = 1.0
+_MOST_MODULES = 100
+"""A session's entry is written every second."""
 _REST = 3.0
 """After a pass at least so many times as long as it took: sweeps take a quarter of a core at most, however many records."""
 _SWEEPS_MISSED = 3
@@ -80,7 +83,8 @@ class Supervisor(Service):
             on_closed=self._on_closed,
         )
         self._keepers = keepers = Keepers(stores, census, self.metrics)
-        schedules = Schedules(stores, self.metrics, self.app.actors, self.app.deployed_at(stores.clock.now()))
+        deployed = self.app.deployed_at(stores.clock.now())
+        schedules = Schedules(stores, self.metrics, self.app.actors, deployed, census.modules)
         api = Api(self.app, stores, self.metrics)
         commands = Commands(stores, self.metrics, self.app.actors)
         board = Switchboard(stores)
@@ -119,6 +123,11 @@ class Supervisor(Service):
         finally:
             self._stopping.clear()
             self._swept_at = None
+
+    @property
+    def _modules(self) -> tuple[str, ...] | None:
+        modules = {module_of(actor.function) for actor in self.app.actors.values()}
+        return tuple(sorted(modules)) if len(modules) <= _MOST_MODULES else None
 
     async def _end_session(self) -> None:
         lease = self._lease

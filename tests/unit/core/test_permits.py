@@ -164,6 +164,10 @@ def test_n_is_what_the_process_says_that_was_started_last() -> None:
     assert ask(found, Look(n=3, deployed=6.0), parked="b c").entry == newer.entry, "which asks for none of them itself"
     assert not ask(found, Look(n=3, deployed=4.0)).write
     assert ask(newer.entry, take("y", n=9, deployed=5.5)).answers == (PARK,), "an older process changes nothing"
+    assert ask(newer.entry, take("y", n=9, deployed=6.0)).answers == (PARK,), "of two of one time the smaller counts"
+    same = ask(newer.entry, Look(n=2, deployed=6.0))
+    assert same.entry is not None
+    assert same.entry.n == 2
     full = entry(held("a"), held("b"), held("c"), n=3, parked=True, deployed=6.0)
     lowered = ask(full, take("x", n=1, deployed=7.0), give(held("a")), parked="d", published="x")
     assert lowered.entry == entry(held("b"), held("c"), n=1, parked=True, deployed=7.0), "who is inside stays"
