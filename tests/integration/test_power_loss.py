@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
 import urllib.request
@@ -12,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
+from tenure import App, Unavailable
 from tenure.nats.embedded import EmbeddedServer
 from tests import disks
+from tests.accepted import Producer, make_app
 from tests.chaos.servers import Servers
 from tests.conftest import Workers
 from tests.disks import Disks
@@ -51,42 +51,14 @@ def test_the_profile_flushes_every_write_and_is_nats_conf_otherwise(profile: Pat
     assert settings(profile) == settings(None) | {"always": True}
 
 
-class Producer:
-    """Submits one key after the other from several tasks, and keeps which were accepted."""
-
-    def __init__(self, client: Client, app: App) -> None:
-        self.told: list[str] = []
-        self._client, self._app = client, app
-        self._made = 0
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(self._submit())
-
-    async def _submit(self) -> None:
-        while len(self.told) < 2 * TOLD:
-            self._made += 1
-            key = f"k-{self._made}-end"
-            with contextlib.suppress(Unavailable, OutcomeUnknown):
-                await self._client.submit(self._app.actors["work"].call(), key=key)
-                self.told.append(key)
-
-
 @pytest.fixture
-def bodies() -> list[str]:
+def bodies() -> list[tuple[str, int]]:
     return []
 
 
 @pytest.fixture
-def app(namespace: str, bodies: list[str]) -> App:
-    app = App(namespace, config=Config(replicas=3, patience_seconds=2.0, request_timeout_seconds=0.5))
-
-    @app.actor
-    async def work(ctx: Context) -> None:
-        bodies.append(ctx.key)
-
-    return app
+def app(namespace: str, bodies: list[tuple[str, int]]) -> App:
+    return make_app(namespace, bodies)
 
 
 @pytest.fixture
@@ -104,7 +76,7 @@ def own(tmp_path: Path, profile: Path, request: pytest.FixtureRequest) -> Iterat
 async def fail_amid_submits(producer: Producer, servers: Servers, own: Disks) -> asyncio.Task[None]:
     """What the disks hold is there again, the servers are not; returns who goes on to submit."""
     producing = asyncio.create_task(producer.run())
-    await wait_until(lambda: len(producer.told) >= TOLD, description="submits are under way", timeout=30.0)
+    await producer.hears(TOLD)
     for node in servers.nodes:
         node.suspend()
     own.lose_power()
@@ -130,7 +102,7 @@ async def test_what_was_accepted_is_on_two_of_three_disks_if_each_write_is_flush
     """And with 5 s between two flushes the last of it is on none: that is what this test can see."""
     servers, disks = own
     async with app.connect(servers.url) as client:
-        producer = Producer(client, app)
+        producer = Producer(client)
         producing = await fail_amid_submits(producer, servers, disks)
         kept = copies(servers, producer.told)
         producing.cancel()
@@ -141,17 +113,19 @@ async def test_what_was_accepted_is_on_two_of_three_disks_if_each_write_is_flush
 @pytest.mark.long
 @pytest.mark.parametrize("own", ["sync-always.conf"], indirect=True)
 async def test_three_servers_that_lose_power_at_once_lose_nothing_that_was_accepted(
-    own: tuple[Servers, Disks], app: App, bodies: list[str]
+    own: tuple[Servers, Disks], app: App, bodies: list[tuple[str, int]]
 ):
     servers, disks = own
     async with app.connect(servers.url) as client:
-        producer = Producer(client, app)
+        producer = Producer(client)
         producing = await fail_amid_submits(producer, servers, disks)
         await asyncio.to_thread(servers.start)
+        await producer.hears(TOLD)
+        producer.stop()
         await producing
         await wait_until(lambda: can_connect(app, servers), description="each stream has a leader", timeout=60.0)
         async with Workers(servers.url).run(app):
-            told = set(producer.told)
+            told = {(key, 1) for key in producer.told}
             await wait_until(lambda: told <= set(bodies), description="all that was accepted runs", timeout=30.0)
     assert len(set(bodies)) == len(bodies)
 
