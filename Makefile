@@ -7,6 +7,12 @@ STAMP := $(VENV)/.installed
 # Each pytest-xdist worker starts one nats-server of its own; tests wait more than they compute, so there are more than cores.
 PYTEST_ARGS ?= -n 4
 CLUSTER_TESTS ?= tests/integration tests/contract
+CLUSTER_SHORT := \
+	tests/integration/test_fence.py::test_the_fence_rises_over_retry_replace_reschedule_takeover_and_a_new_life \
+	tests/integration/test_scenarios_submit.py::test_a_hundred_concurrent_replaces_are_a_hundred_generations_and_the_last_one_wins \
+	tests/integration/test_scenarios_submit.py::test_scenario_43_a_hundred_concurrent_submits_are_one_run_that_all_callers_get \
+	tests/integration/test_recovery_crashes.py::test_a_worker_killed_between_claim_and_outcome_is_followed_by_another_attempt[in\ the\ body] \
+	tests/integration/test_limits.py::test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less[2-20-2]
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 # `make chaos SECONDS=600 SEED=7 SERVERS=3`: without a seed one is drawn and printed.
@@ -21,7 +27,7 @@ MUTANTS_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus charts demo test test-cluster soak lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus charts demo test test-cluster test-cluster-short soak lint format types model sim chaos mutants bench clean
 
 venv: $(STAMP)
 
@@ -50,9 +56,12 @@ test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not long"
 
 # What talks to a server, on three that replicate: `make test-cluster CLUSTER_TESTS=tests/integration/test_fence.py`. As long as it takes:
-# each test makes streams with three copies. CI runs a short part of it by itself: tests/integration/test_on_three_servers.py.
+# each test makes streams with three copies. CI does `make test-cluster-short`: what tells most.
 test-cluster: $(STAMP)
 	TENURE_TEST_SERVERS=3 $(BIN)/python -m pytest -n 2 --timeout 180 -m "not long" $(CLUSTER_TESTS)
+
+test-cluster-short: $(STAMP)
+	TENURE_TEST_SERVERS=3 $(BIN)/python -m pytest -n 0 $(CLUSTER_SHORT)
 
 # All tests, with all that they can do: more runs, seeds, worlds and kills (an hour).
 soak: $(STAMP)
