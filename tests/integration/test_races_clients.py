@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, OutcomeUnknown, RunCancelled, Unavailable
+from tenure.nats.runs import NO_STREAM
 from tenure.nats.topology import ensure
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
@@ -212,3 +214,28 @@ async def test_processes_that_start_at_once_on_a_new_server_all_succeed(app: App
     stores = client.stores
     made = await asyncio.gather(*(ensure(stores.conn, fresh.names, stores.clock, fresh.config) for _ in range(8)))
     assert len({topology.incarnation for topology in made}) == 1
+
+
+async def test_a_stream_that_another_process_makes_just_now_is_waited_for(
+    app: App, client: Client, proxy: Proxy
+) -> None:
+    """A member of a cluster that does not show it yet says that there is none, and to its creation that there is one."""
+    async with app.connect(proxy.url) as other:
+        conn, names, clock = other.stores.conn, other.stores.names, other.stores.clock
+        unseen = proxy.lose(lambda p: p.subject == f"$JS.API.STREAM.INFO.{names.runs_stream}", times=3)
+
+        async def say_there_is_none() -> None:
+            error = {"code": 404, "err_code": NO_STREAM, "description": "stream not found"}
+            for number in range(3):
+
+                def asked(number: int = number) -> bool:
+                    return len(unseen.hits) > number
+
+                await wait_until(asked, description="it is asked for")
+                await unseen.done.wait()
+                await proxy.say(unseen.hits[number].reply, b"", msgspec.json.encode({"error": error}))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(say_there_is_none())
+            found = await ensure(conn, names, clock, app.config)
+    assert {change.did for change in found.changes} == {"unchanged"}

@@ -21,6 +21,7 @@ from tenure.core.records import SCHEMA
 from tenure.core.subjects import Names
 from tenure.nats import blobs, dead, history, inbox, runs, sessions, work
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_STREAM
 from tenure.telemetry import get_logger
 
@@ -38,7 +39,6 @@ _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     inbox.spec,
 )
 _FREE = frozenset({"name", "storage", "num_replicas", "max_age", "max_bytes", "max_msgs"})
-_NO_INFO: dict[str, Any] = {"config": {}, "state": {"last_seq": 0}}
 _MUTABLE = frozenset(
     {
         "num_replicas",
@@ -103,14 +103,10 @@ async def ensure(
         if make is dead.spec:
             spec |= dead.max_age(dead_kept_days or config.dead_kept_days)
             wanted |= {} if dead_kept_days is None else dead.max_age(dead_kept_days)
-        info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
-        made = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec) if info is None else None
-        if made is not None:
-            info = made
+        info, made = await _found_or_made(conn, spec, Patience(clock, conn.config.connect_timeout_seconds))
+        if made:
             changes.append(Change(spec["name"], "created"))
         else:
-            # It was there; or another process that starts just now was quicker: then its incarnation is the bucket's.
-            info = info or await _call(conn, f"STREAM.INFO.{spec['name']}", {}) or _NO_INFO
             if make is runs.spec:
                 newer = _is_newer(names, info, migrate=migrate)
                 wanted |= _schema(info) if migrate else {}
@@ -127,6 +123,23 @@ async def ensure(
             conn, names, config, incarnation, replicas=replicas, capped=dead_kept_days is not None, migrate=migrate
         )
     return Topology(incarnation, tuple(changes), revision, copies)
+
+
+async def _found_or_made(conn: Connection, spec: dict[str, Any], patience: Patience) -> tuple[dict[str, Any], bool]:
+    """A stream's info, and whether it was made now.
+
+    Another process that starts just now may be quicker: then what it made is there, though of a cluster the member that we
+    ask may not show it yet.
+    """
+    while True:
+        info = await _call(conn, f"STREAM.INFO.{spec['name']}", {})
+        if info is not None:
+            return info, False
+        made = await _call(conn, f"STREAM.CREATE.{spec['name']}", spec)
+        if made is not None:
+            return made, True
+        if not await patience.pause():
+            raise Unavailable(f"stream {spec['name']} is being made, but is not there yet")
 
 
 async def _ensure_history(
