@@ -40,6 +40,7 @@ async def test_a_copy_with_the_same_message_id_is_one_command(
         assert supervisor.metrics.commands["submit", "applied"] == 1
 
 
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_copies_that_the_server_does_not_know_any_more_are_one_command_each(app: App, namespace: str) -> None:
     """A server that is started again has forgotten the ids of what was acknowledged: the copies are stored once more.
 

@@ -104,6 +104,7 @@ async def guest(guarded: str, namespace: str) -> AsyncIterator[tuple[Stranger, l
     await connected.close()
 
 
+@pytest.mark.one_server("its own server knows users")
 async def test_a_publisher_with_the_inbox_alone_is_heard_there_and_nowhere_else(
     app: App, guarded: str, guest: tuple[Stranger, list[str]], namespace: str
 ) -> None:

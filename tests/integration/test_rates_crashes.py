@@ -75,6 +75,7 @@ def own_site(server: EmbeddedServer, namespace: str, tmp_path: Path) -> Iterator
 
 
 @pytest.mark.long
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_two_submitters_two_workers_and_a_restart_of_everything(own_site: Site, server: EmbeddedServer) -> None:
     """Two processes submit at once; meanwhile one worker is killed, then the server, then the other one is replaced."""
     site = own_site
@@ -172,6 +173,7 @@ async def nonzero(worker: Process) -> set[str]:
     return {series for series, value in samples if float(value)}
 
 
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_debounce_and_cooldown_hold_over_a_restart_of_everything(own_site: Site, server: EmbeddedServer) -> None:
     """What is waited for, and since when a key is cool, is in the record alone."""
     site = own_site

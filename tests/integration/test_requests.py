@@ -45,6 +45,7 @@ async def test_a_claim_needs_no_read(app: App, client: Client, behind: Workers, 
     assert [s for s in subjects if s.startswith(gets) and app.names.runs_stream in s] == []
 
 
+@pytest.mark.one_server("in a cluster who waits reads again after 0.5 and 2 s")
 async def test_waiting_for_a_result_costs_no_request(app: App, client: Client, workers: Workers, proxy: Proxy) -> None:
     """Once it has subscribed and read, a client sends nothing until the result is there; and that comes as an event."""
     gate, started = asyncio.Event(), asyncio.Event()

@@ -22,6 +22,8 @@ from tests.gates import opened_at_last
 from tests.proxy import Proxy
 from tests.support import FAST, wait_until
 
+pytestmark = pytest.mark.one_server("each has a server of its own that is stopped, killed or robbed of its streams")
+
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedServer]:

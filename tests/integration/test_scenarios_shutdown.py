@@ -120,6 +120,7 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_scenario_22_warm_shutdowns_under_load_lose_and_repeat_nothing(
     app: App, server: EmbeddedServer, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

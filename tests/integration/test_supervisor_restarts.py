@@ -161,6 +161,7 @@ async def test_a_supervisor_goes_on_with_an_inbox_that_lost_something(
     assert watching.supervisor.metrics.errors["command"] == 0
 
 
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_scenario_42_reconnects_of_a_supervisor_leak_nothing(namespace: str) -> None:
     """openobserve#13676. Every connection of a supervisor breaks again and again; the server stays, and so would what is left."""
     app = mortal_app(namespace)

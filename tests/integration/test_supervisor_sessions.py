@@ -171,6 +171,7 @@ async def test_clocks_start_anew_after_a_disconnect(
         await heart.until_closed()
 
 
+@pytest.mark.one_server("its own server is restarted with its store")
 async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) -> None:
     """Each is shorter than the ttl, all together are longer; bodies go on and sessions stay what they are."""
     ttl = site.settings["session_ttl_seconds"] = 3 * TTL  # long enough for a server that starts slowly

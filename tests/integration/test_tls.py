@@ -121,6 +121,7 @@ async def test_no_credentials_are_sent_to_a_server_without_tls(app: App) -> None
 
 
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
+@pytest.mark.one_server("its own server has TLS")
 async def test_a_server_with_tls_is_used(scheme: str, app: App, tls_server: int) -> None:
     @app.actor
     async def hello() -> str:
@@ -133,6 +134,7 @@ async def test_a_server_with_tls_is_used(scheme: str, app: App, tls_server: int)
         assert await run.result(timeout=5) == "hello"
 
 
+@pytest.mark.one_server("its own server has TLS")
 async def test_a_server_that_has_lost_its_tls_is_not_used_when_it_is_back(
     app: App, tls_server: int, nats_server: str
 ) -> None:
