@@ -57,6 +57,10 @@ def app_of(namespace: str, encryption: Encryption | None, hook: str = "told") ->
     async def echo(text: str) -> str:
         return text
 
+    @app.actor(result_ttl=1)
+    async def brief(text: str) -> str:
+        return text
+
     @app.actor
     async def told(outcome: Outcome) -> None:
         """A hook."""
@@ -243,6 +247,24 @@ async def test_it_is_turned_on_and_off_while_tasks_wait(namespace: str, nats_ser
         for one, value in expected.items():
             if value != LARGE:
                 assert await (await client.run(one)).result(timeout=10) == value
+
+
+async def test_an_expired_record_is_over_for_who_lacks_its_key_too(namespace: str, nats_server: str) -> None:
+    """Its key may be taken up again by who encrypts otherwise, or not at all."""
+    owner, without = app_of(namespace, key(1)), app_of(namespace, None)
+    async with owner.connect(nats_server) as client, Workers(nats_server).run(owner):
+        run = await client.submit(owner.actors["brief"].call("sealed"), key="k")
+        assert await run.result(timeout=10) == "sealed"
+    async with without.connect(nats_server) as other:
+
+        async def over() -> bool:
+            try:
+                return await other.status("k") is None
+            except EncryptedRecord:
+                return False
+
+        await wait_until(over, description="it has expired")
+        assert (await other.submit(without.actors["brief"].call("plain"), key="k")).accepted
 
 
 # -- what is no more what was stored ---------------------------------------------------------------------------------

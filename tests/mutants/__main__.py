@@ -22,11 +22,12 @@ from tests.mutants.deeds_rates import RATES
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.limits import LIMITS
+from tests.mutants.sealing import SEALING
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1

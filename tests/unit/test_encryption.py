@@ -74,6 +74,13 @@ def test_a_box_opens_for_its_key_generation_run_and_actor_only(change: dict[str,
     assert (told.value.key, told.value.key_id) == (moved.key, "one")
 
 
+def test_which_blobs_are_meant_the_box_tells() -> None:
+    """Whoever writes another blob's name into the head gets the arguments of neither."""
+    whole = record()
+    head, _, box = CODEC.encode(whole).partition(b"\n")
+    assert CODEC.decode(head.replace(b"r1.args", b"r2.args") + b"\n" + box, whole.key) == whole
+
+
 def test_a_box_opens_in_its_namespace_only() -> None:
     whole = record()
     with pytest.raises(EncryptedRecord, match="does not open"):

@@ -14,11 +14,12 @@ from tests.mutants.deeds_rates import RATES
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.limits import LIMITS
+from tests.mutants.sealing import SEALING
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)

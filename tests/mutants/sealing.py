@@ -1,0 +1,81 @@
+"""Guards of what is encrypted: where a box opens, and what becomes of one that does not."""
+
+from __future__ import annotations
+
+from tests.mutants.guard import CORE, REAL, Guard
+
+_REAL = REAL + "test_encryption.py"
+_UNIT = "tests/unit/test_encryption.py"
+
+SEALING = (
+    Guard(
+        "sealing: a box belongs to the key under which it lies, whatever its head says",
+        CORE + "sealing.py",
+        "        opened = self._open(key_id, box, self._about_record(blank, key), what, key=key, record=blank)\n",
+        "        opened = self._open(key_id, box, self._about_record(blank, blank.key), what, key=key, record=blank)\n",
+        (_REAL + "::test_a_record_that_is_copied_to_another_key_does_not_open",),
+    ),
+    Guard(
+        "sealing: a box belongs to one generation, run and actor",
+        CORE + "sealing.py",
+        'self._about("record", key, record.run_id, record.generation, record.task.actor)',
+        'self._about("record", key)',
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: a box belongs to one namespace",
+        CORE + "sealing.py",
+        '_encode((f"tenure.{kind}.1", self._namespace, *which))',
+        '_encode((f"tenure.{kind}.1", *which))',
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: which blob holds the arguments is told by the box, not by the head",
+        CORE + "sealing.py",
+        "args=hidden.args, blob=hidden.blob, policy=policy",
+        "args=hidden.args, policy=policy",
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: no nonce is used twice",
+        "src/tenure/encryption.py",
+        "nonce = os.urandom(_NONCE_BYTES)",
+        "nonce = bytes(_NONCE_BYTES)",
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: a task whose key is missing here waits for who has it",
+        "src/tenure/worker/head.py",
+        '            return Later("encrypted", "", self._stores.config.ack_wait_seconds)\n',
+        '            return Drop("finished", None)\n',
+        (_REAL + "::test_who_lacks_the_key_hands_the_task_over_to_who_has_it",),
+    ),
+    Guard(
+        "sealing: a dead letter that cannot be read whole is not replayed",
+        "src/tenure/dead.py",
+        "        if kept[-1].sealed:\n",
+        "        if False:\n",
+        (_REAL + "::test_a_dead_letter_whose_key_is_missing_is_listed_and_not_replayed",),
+    ),
+    Guard(
+        "sealing: a dead letter counts only where it was stored",
+        "src/tenure/nats/dead.py",
+        "                    if self._subject(letter) == subject:",
+        "                    if True:",
+        (_REAL + "::test_a_dead_letter_whose_key_is_missing_is_listed_and_not_replayed",),
+    ),
+    Guard(
+        "sealing: words that quote a publisher are not told in the history",
+        "src/tenure/supervisor/told.py",
+        "reason if history.hides else ",
+        "",
+        (_REAL + "::test_what_users_give_is_nowhere_on_the_server",),
+    ),
+    Guard(
+        "sealing: an expired record is over, whoever reads it",
+        "src/tenure/nats/runs.py",
+        "        if error.record is None or not is_over(error.record, now):\n",
+        "        if True:\n",
+        (_REAL + "::test_an_expired_record_is_over_for_who_lacks_its_key_too",),
+    ),
+)
