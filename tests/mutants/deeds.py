@@ -257,4 +257,18 @@ DEEDS = (
         "        except ZeroDivisionError as error:\n            return {BROKEN_HEADERS",
         (REAL + "test_inbox_service.py::test_headers_that_break_nats_py_do_not_break_the_service",),
     ),
+    Guard(
+        "drain: a wake-up that waits for its forerunner's end starts nothing after the drain signal",
+        "src/tenure/worker/service.py",
+        "        if self.puller.pulling and self._free() > 0:\n",
+        "        if self._free() > 0:\n",
+        (REAL + "test_short_waits.py",),
+    ),
+    Guard(
+        "wake-ups: the next one of a run waits for the end of the attempt that asked for it",
+        "src/tenure/worker/service.py",
+        "            if self.table.follow(live.run_id, delivery):\n",
+        "            if False:\n",
+        (REAL + "test_short_waits.py",),
+    ),
 )

@@ -234,6 +234,8 @@ class Worker(Service):
             return
         live = Live(delivery.to.key, delivery.to.run_id, delivery.reply)
         if not self.table.enter(live):  # another delivery of this run is being worked on here [3]
+            if self.table.follow(live.run_id, delivery):
+                return
             self.metrics.claims["", "busy"] += 1
             await work.nak(delivery.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))
             return
@@ -262,6 +264,14 @@ class Worker(Service):
             live.put_down()
             self.table.leave(live)
             live.let_go()
+            if live.follower is not None and not live.torn_down:
+                await self._follow(live.follower)
+
+    async def _follow(self, delivery: Delivery) -> None:
+        if self.puller.pulling and self._free() > 0:
+            await self._begin(delivery)
+        else:
+            await self.stores.work.nak(delivery.reply)
 
     def _unexpected(self, what: str, **about: str) -> None:
         """Counted, logged with its traceback, and after too many a minute the end of the process."""

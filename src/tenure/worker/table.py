@@ -18,6 +18,7 @@ from tenure.core.sessions import Progress
 
 if TYPE_CHECKING:
     from tenure.lease import Lease
+    from tenure.nats.work import Delivery
     from tenure.worker.places import Ticket
     from tenure.worker.spans import RunSpans
 
@@ -45,6 +46,7 @@ class Live:
         "context",
         "early",
         "evicted",
+        "follower",
         "grace",
         "in_body",
         "in_thread",
@@ -80,6 +82,8 @@ class Live:
         self.spans: RunSpans | None = None
         self.answered = False
         """Its outcome is stored or refused: the record does not name its attempt any more."""
+        self.follower: Delivery | None = None
+        """The next wake-up of the same run: it comes while what this one owes is still carried out."""
         self.is_async = False
         self.in_body = False
         self.in_thread = False
@@ -198,6 +202,14 @@ class Table:
     def enter(self, live: Live) -> bool:
         """Take a run in; False if another delivery of it is being worked on."""
         return self._live.setdefault(live.run_id, live) is live
+
+    def follow(self, run_id: str, delivery: Delivery) -> bool:
+        """Have a delivery wait for the one in hand, if that is as good as over: its outcome is stored, and asked for this one."""
+        live = self._live.get(run_id)
+        if live is None or not live.answered or live.follower is not None:
+            return False
+        live.follower = delivery
+        return True
 
     def leave(self, live: Live) -> None:
         """The run is done with."""
