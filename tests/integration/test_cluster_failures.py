@@ -18,7 +18,7 @@ from tests import disks
 from tests.accepted import Producer, make_app
 from tests.chaos import network
 from tests.chaos.network import Network
-from tests.chaos.servers import Servers
+from tests.chaos.servers import Office, Servers
 from tests.conftest import Supervisors, Workers
 from tests.disks import Disks
 from tests.support import wait_until
@@ -108,7 +108,7 @@ async def test_what_was_accepted_is_run_and_no_attempt_twice(
         producer = Producer(client)
         producing = asyncio.create_task(producer.run())
         await producer.hears(MEANWHILE)
-        first = await asyncio.to_thread(stand.servers.leader_of, app.names.runs_stream)
+        first = await asyncio.to_thread(stand.servers.leader_of, Office(kind="stream", stream=app.names.runs_stream))
         which = sorted(range(3), key=lambda each: each != first)[:number]
         await stand.fail(what, which, producer)
         accepted = len(producer.told)
