@@ -112,7 +112,8 @@ def _generation(books: Books, key: str, old: Record | None, new: Record) -> Book
         raise Broken(1, f"run id {new.run_id} is used again")
     if new.attempt or new.holder is not None or new.phase is not Phase.WAITING:
         raise Broken(1, f"{new.run_id} does not begin anew")
-    run = Run(new.run_id, key, new.generation, new.task.policy.overlap == "parallel", new.tick)
+    tick = new.tick if new.task.policy.cron else 0.0
+    run = Run(new.run_id, key, new.generation, new.task.policy.overlap == "parallel", tick)
     return books._replace(runs=(*books.runs, run))
 
 
