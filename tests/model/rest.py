@@ -13,6 +13,7 @@ from tests.model.books import Books, due_counts, owed_counts
 from tests.model.bounds import KEY, Scenario
 from tests.model.cells import NOW, TICK, Broken
 from tests.model.moves import Moves
+from tests.model.strangers import asked
 from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
 
 MOST_ROUNDS, MOST_STEPS = 24, 400
@@ -80,11 +81,8 @@ class Rest:
         for _ in range(MOST_ROUNDS):
             before = draft.freeze()
             self._one_round(draft)
-            if (
-                not draft.inbox
-                and not self._suspicious(draft)
-                and all(self._is_early(draft, *w) for w in draft.wakeups)
-            ):
+            early = all(self._is_early(draft, *wakeup) for wakeup in draft.wakeups)
+            if early and not draft.inbox and not self._suspicious(draft) and not self._would_ask(draft):
                 self._check(draft, exact=exact)
                 self._fires(draft)
                 return
@@ -126,6 +124,14 @@ class Rest:
             self.moves._ask_for(draft, newest)
             draft.asks = kept
             self._run_out(draft)
+
+    def _would_ask(self, draft: Draft) -> bool:
+        """Whether the release that stays would change something yet."""
+        newest = self._newest()
+        if newest is None or not self.moves.may_ask(draft.freeze(), newest):
+            return False
+        command = self.world.cells.command(asked(self.scenario.releases[newest], KEY, "S"))
+        return isinstance(self.world.cells.decide(draft.cell(KEY), command, draft.tick, 0), int)
 
     def _newest(self) -> int | None:
         releases = self.scenario.releases
