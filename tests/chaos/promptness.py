@@ -39,6 +39,8 @@ _LEAST_SILENCE = 0.8
 _SERVER_SECONDS = 5.0
 """So long after a fault of a server is over it may still be felt; of three, twice as long, for there is an election."""
 _LOOK_SECONDS = 0.1
+_BEAT_SECONDS = 0.3
+"""A body in a child process that has not beaten for so long had ended before: it is killed, too, where it overstays."""
 _SERVICES = {"worker", "supervisor"}
 _HARMS = {"kill", "term", "freeze", "cut"}
 
@@ -130,6 +132,8 @@ def takeovers(known: Known, faults: list[Fault], lives: list[Life], config: Conf
     for body in known.bodies:
         death = killed.get(body.start.pid)
         if death is None or body.end is not None or body.start.limit or body.start.rate:
+            continue
+        if body.start.child and body.until < death.killed_at - _BEAT_SECONDS:
             continue
         later = [start for start in starts[body.start.run_id] if start.attempt > body.start.attempt]
         on = min((start.at for start in later), default=math.inf)

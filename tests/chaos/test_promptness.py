@@ -98,6 +98,14 @@ def test_what_waits_by_design_is_not_judged() -> None:
     assert late(story)
 
 
+def test_a_body_in_a_child_process_that_ended_before_is_nobodys_to_take_over() -> None:
+    story = killed(on=30.0)
+    story.evidence.bodies = [replace(line, child=7) for line in story.evidence.bodies]
+    assert not taken(story)
+    story.evidence.bodies.append(replace(story.evidence.bodies[0], what="beat", at=KILLED - 0.1))
+    assert late(story)
+
+
 def test_a_void_body_has_its_successor_before_the_kill() -> None:
     """Frozen and fenced, then killed."""
     story = killed(on=1.2)
