@@ -4,7 +4,8 @@ With the servers left alone: a session's ttl until it may be closed, a superviso
 the close, the look at what it held, the wake-up and the claim: a quarter of it for what processes compute, which takes as
 many times as long as there are threads for a core. Each other worker that is hurt once the session may be closed may have been
 given the wake-up, and each supervisor that is hurt may have the run in its share: then the server gives it to somebody else
-after ``ack_wait``. Time in which no worker was well, or no supervisor, does not count: one that starts is not, before it is ready.
+after ``ack_wait``; one that is hurt when it should be over already excuses nothing. Time in which no worker was well, or no
+supervisor, does not count: one that starts is not, before it is ready.
 
 Not judged: runs that wait by design, for a place, a start or a switch, and those that somebody cancelled or replaced.
 """
@@ -183,15 +184,16 @@ def _judged(
 ) -> Takeover:
     ttl = config.session_ttl(config.replicas)
     since = death.killed_at
-    hurt = [
-        f"{fault.target} {fault.kind}"
-        for fault in faults
-        if fault.target != death.name and fault.at < on and _may_matter(fault, since, lives, config)
-    ]
+    times = crowd.within(since, on)
+    bound = ttl + _TICK_SECONDS + _ROOM_SECONDS + _WORK_SECONDS * times
+    hurt: list[str] = []
+    for fault in sorted(faults, key=lambda fault: fault.at):
+        late = _counting(lives, since, max(since, fault.at)) > bound
+        if not late and fault.target != death.name and fault.at < on and _may_matter(fault, since, lives, config):
+            bound += config.ack_wait_seconds
+            hurt.append(f"{fault.target} {fault.kind}")
     felt = _SERVER_SECONDS * min(config.replicas, 2)
     left_alone = not any(f.at < on and f.until + felt > since for f in faults if f.target == "server")
-    times = crowd.within(since, on)
-    bound = ttl + _TICK_SECONDS + _ROOM_SECONDS + _WORK_SECONDS * times + len(hurt) * config.ack_wait_seconds
     return Takeover(
         seconds=_counting(lives, since, on),
         waited=on - since,

@@ -61,6 +61,7 @@ def test_each_other_service_that_is_hurt_adds_a_delivery() -> None:
     assert late(story, replace(ELSEWHERE, target="producer1")), "nothing of it is needed"
     assert late(story, replace(ELSEWHERE, target="worker0")), "the one that was killed"
     assert late(story, replace(ELSEWHERE, at=50.0, until=51.0)), "after it"
+    assert late(story, replace(ELSEWHERE, at=KILLED + ALLOWED + 0.1, until=51.0)), "when it should have been over"
     assert late(story, replace(ELSEWHERE, at=-9.0, until=-8.0)), "long before"
 
 
