@@ -138,8 +138,8 @@ async def revisions(
         headers = msg.headers or {}
         seq = int(headers["Nats-Stream-Source"].split(" ")[1])
         token = msg.subject[len(names.runs_prefix) :]
-        if seq in seen or seq in entries:
-            continue
+        if seq > last or seq in seen or seq in entries:
+            continue  # of what is newer the history has only what was not overwritten before it got there
         entry = entry_of(token, msg.data, seq=seq, stored=0.0, gone=_is_mark(msg))
         if entry is not None:
             entries[seq] = entry
