@@ -11,6 +11,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from tenure.core.errors import TenureError, Unavailable
+from tenure.core.history import decode_refusal
 from tenure.core.records import TERMINAL, decode, read_state
 from tenure.core.sessions import decode_session
 from tenure.core.subjects import decode_key, encode_key
@@ -19,8 +20,9 @@ from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Lost, NotSent
 from tenure.nats.scan import Header
 from tenure.stores import Stores
+from tenure.worker.refusals import FENCED
 from tests.chaos.bodies import app
-from tests.history.evidence import CHIME, EntrySeen, Revision, SessionSeen
+from tests.history.evidence import CHIME, EntrySeen, HolderSeen, Revision, SessionSeen
 from tests.history.reading import entry_of, revision_of
 
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
@@ -104,6 +106,12 @@ async def letters(stores: Stores) -> list[str]:
     """The run id of every dead letter."""
     subjects = [msg.subject async for msg, _, _ in _messages(stores, stores.names.dead_stream, "all")]
     return [subject.rpartition(".")[2] for subject in subjects]
+
+
+async def fenced(stores: Stores) -> list[HolderSeen]:
+    """Of whom the history was told that their outcome was refused as another attempt's."""
+    told = [decode_refusal(msg.data) async for msg, _, _ in _messages(stores, stores.names.refused_stream, "all")]
+    return [HolderSeen(one.who, one.run_id, one.attempt) for one in told if one.where == "tail" and one.why == FENCED]
 
 
 async def sessions(stores: Stores) -> list[SessionSeen]:

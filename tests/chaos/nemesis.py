@@ -64,7 +64,7 @@ class Nemesis:
         seed: int,
         servers: Servers,
         children: list[Child],
-        before_kill: Callable[[Child], None],
+        before_kill: Callable[[Child], object],
         *,
         first: Iterable[str] = (),
         leave_servers: bool = False,

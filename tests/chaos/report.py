@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.promptness import Takeover
-from tests.history.check_counts import sums
+from tests.history.check_counts import fenced, sums
 from tests.history.evidence import CHIME, Evidence, Fault, Violation, answered
 from tests.history.known import Known
 
@@ -56,6 +56,9 @@ def table_of(
             f"{what} {told} of {were - excused}"
             for what, (told, were, excused) in sums(known).items()
             if what != "cancelled"
+        ),
+        "fenced": "counted {}, told to the history {}, {} of them by processes that ended meanwhile".format(
+            *fenced(evidence)
         ),
         "  by processes of which": f"{sum(1 for death in evidence.deaths if death.how == 'kill')} were killed with -9",
         "ended in order": _counted(

@@ -55,7 +55,12 @@ _START_SECONDS = 60.0
 """In which nine processes must have started, on a machine that may have better things to do."""
 _READS_BEHIND = 10.0
 """A leader of three that is cut off gives up its office only after so many seconds, and answers reads until then."""
-_COUNTED = {"tenure_superseded": "where", "tenure_cancelled": "where", "tenure_outcomes": "outcome"}
+_COUNTED = {
+    "tenure_superseded": "where",
+    "tenure_cancelled": "where",
+    "tenure_outcomes": "outcome",
+    "tenure_fenced": "actor",
+}
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -91,6 +96,7 @@ class Chaos:
         self._settings = settings
         self._stack = ExitStack()
         self._counts: dict[int, dict[tuple[str, str], int]] = {}
+        self._scraped: set[int] = set()
         self._metrics: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.crowd = Crowd()
@@ -176,8 +182,8 @@ class Chaos:
             while any(s.closed is None and s.pid not in alive for s in sessions) and steady() < until:
                 await asyncio.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
                 sessions = await collect.sessions(stores)
-            for child in self._children:
-                self._scrape(child)
+            told = await collect.fenced(stores)
+            self._scraped = {child.pid for child in self._children if self._scrape(child)}
             records = await collect.records(stores)
             self._recorder.end("term", 5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
@@ -203,6 +209,8 @@ class Chaos:
                 asks_whole=True,
                 commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
                 frozen=[fault for fault in self.faults if fault.pid],
+                fenced=told,
+                scraped=self._scraped,
             )
             evidence.take_entries(entries.values())
             self._end_in_order()
@@ -302,16 +310,16 @@ class Chaos:
 
     # -- metrics -----------------------------------------------------------------------------------------------------
 
-    def _scrape(self, child: Child) -> None:
+    def _scrape(self, child: Child) -> bool:
         """The counters of a process that is about to be ended. A frozen or cut off one tells nothing: then they are fewer."""
         url = self._metrics.get(child.name)
         if url is None or child.suspended or not child.running:
-            return
+            return False
         try:
             with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310  (our own child's address)
                 text = answer.read().decode()
         except OSError:
-            return
+            return False
         counts: Counter[tuple[str, str]] = Counter()
         for family in text_string_to_metric_families(text):
             label = _COUNTED.get(family.name)
@@ -319,6 +327,7 @@ class Chaos:
                 if label is not None and sample.name.endswith("_total"):
                     counts[family.name, sample.labels[label]] += int(sample.value)
         self._counts[child.pid] = dict(counts)
+        return True
 
     def _summed(self) -> Counts:
         total: Counter[tuple[str, str]] = Counter()
@@ -332,6 +341,10 @@ class Chaos:
             superseded=of("tenure_superseded"),
             cancelled=of("tenure_cancelled"),
             outcomes=of("tenure_outcomes"),
+            fenced={
+                pid: sum(n for (name, _), n in counts.items() if name == "tenure_fenced")
+                for pid, counts in self._counts.items()
+            },
         )
 
 

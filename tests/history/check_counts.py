@@ -1,12 +1,19 @@
-"""Counters against what is stored: never more than there was, and not fewer either where nothing went wrong."""
+"""Counters against what is stored: never more than there was, and not fewer either where nothing went wrong.
+
+Of fenced outcomes nothing is stored, for nothing was written. So each process is held to two others' words: the records say whose
+run was another attempt's by the end of its body, and nobody else can have been fenced; and the history was told of each that was
+fenced (unless that message got lost), which whoever told it has counted before. What a process counted last before it was killed,
+or ended, nobody knows.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
-from tests.history.evidence import Violation
+from tests.history.evidence import BodyLine, Evidence, HolderSeen, Revision, Violation
 from tests.history.known import Known
 
 _ENDS = {"succeeded": ("succeeded", "rescheduled"), "failed": ("failed",), "cancelled": ("cancelled",)}
@@ -21,6 +28,54 @@ def check_counts(known: Known) -> Iterator[Violation]:
         if told > were + missing or (exact and told < were - excused):
             text = f"{told} runs counted as {what} ({known.evidence.counts}), {were} were"
             yield Violation("counted once", "", text)
+    yield from _fenced(known)
+
+
+def _fenced(known: Known) -> Iterator[Violation]:
+    evidence = known.evidence
+    lost: Counter[int] = Counter()
+    for body in known.bodies:
+        if not known.whole(body.start.key) or _lost_its_run(known, body.start):
+            lost[known.pids.get(body.start.session, body.start.pid)] += 1
+    told = Counter(known.pids[holder.session] for holder in set(evidence.fenced) if holder.session in known.pids)
+    for pid in sorted({*evidence.counts.fenced, *told}):
+        counted = evidence.counts.fenced.get(pid, 0)
+        if counted > lost[pid]:
+            yield Violation("counted once", "", f"process {pid} counted {counted} fenced, {lost[pid]} can have been")
+        if pid in evidence.scraped and (counted < told[pid] or (evidence.told_exactly and counted > told[pid])):
+            yield Violation("counted once", "", f"process {pid} counted {counted} fenced, and told of {told[pid]}")
+
+
+def fenced(evidence: Evidence) -> tuple[int, int, int]:
+    """(as counted, as told to the history, how many of these by processes whose last counts nobody knows)."""
+    pids = {session.id: session.pid for session in evidence.sessions}
+    told = Counter(pids.get(holder.session, 0) for holder in set(evidence.fenced))
+    unknown = sum(number for pid, number in told.items() if pid not in evidence.scraped)
+    return sum(evidence.counts.fenced.values()), told.total(), unknown
+
+
+def _lost_its_run(known: Known, start: BodyLine) -> bool:
+    """Whether a body's run was taken from it by another attempt, or ended by others: not by itself, nor by a newer generation."""
+    mine = HolderSeen(start.session, start.run_id, start.attempt)
+    revisions = known.of_key[start.key]
+    later = islice(revisions, bisect_right(revisions, start.fence, key=lambda revision: revision.seq), None)
+    left = next((revision for revision in later if revision.holder != mine), None)
+    return left is not None and _is_anothers(left, mine)
+
+
+def _is_anothers(revision: Revision, mine: HolderSeen) -> bool:
+    """As ``endings.not_mine`` says ``fenced``."""
+    if revision.gone or revision.run_id != mine.run_id:
+        return False
+    if any(
+        (entry.session, entry.run_id, entry.attempt) == (mine.session, mine.run_id, mine.attempt)
+        for entry in revision.previous
+    ):
+        return True
+    last = revision.last
+    if last is not None and (last.session, last.run_id, last.attempt) == (mine.session, mine.run_id, mine.attempt):
+        return False
+    return revision.phase != "waiting" or revision.attempt != mine.attempt or revision.evicted
 
 
 def sums(known: Known) -> dict[str, tuple[int, int, int]]:

@@ -146,6 +146,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float = 0.0
     """Of a debounced run: when the first submit was that it has taken in."""
     attempt: int = 0
+    evicted: bool = False
     stopped: bool = False
     holder: HolderSeen | None = None
     previous: tuple[PreviousSeen, ...] = ()
@@ -244,11 +245,12 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Counters summed over all processes, as last scraped (a dead process's last values)."""
+    """Counters summed over all processes, as last scraped (a dead process's last values); ``fenced`` by process."""
 
     superseded: dict[str, int] = field(default_factory=dict)
     cancelled: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
+    fenced: dict[int, int] = field(default_factory=dict)
 
 
 class Clocks(Struct, frozen=True, kw_only=True):
@@ -270,6 +272,8 @@ class Evidence(Struct, kw_only=True):
 
     ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
     line, so that what no ask explains is a fault. ``counted_exactly``: nothing went wrong that may cost a count.
+    ``fenced``: whose outcome was refused as another attempt's, as the history was told, of all of them if ``told_exactly``;
+    ``scraped``: of whom all counts are known.
     """
 
     bodies: list[BodyLine]
@@ -288,11 +292,14 @@ class Evidence(Struct, kw_only=True):
     clocks: Clocks = Clocks()
     asks_whole: bool = False
     counted_exactly: bool = False
+    told_exactly: bool = False
     commands: list[CommandLine] = field(default_factory=list)
     limits: list[LimitSeen] = field(default_factory=list)
     rates: list[RateSeen] = field(default_factory=list)
     boards: list[BoardSeen] = field(default_factory=list)
     frozen: list[Fault] = field(default_factory=list)
+    fenced: list[HolderSeen] = field(default_factory=list)
+    scraped: set[int] = field(default_factory=set)
 
     def take_entries(self, entries: Iterable[EntrySeen]) -> None:
         """What else was seen in the runs bucket, each by its kind, in order."""

@@ -63,9 +63,10 @@ class Known:
         self.bodies_of_key: dict[str, list[Body]] = defaultdict(list)
         for body in self.bodies:
             self.bodies_of_key[body.start.key].append(body)
+        self.of_key: dict[str, list[Revision]] = defaultdict(list, evidence.by_key())
         self.pasts = {
             key: Past(revisions, holes=bool(evidence.missing), open_end=self._open_end(key))
-            for key, revisions in evidence.by_key().items()
+            for key, revisions in self.of_key.items()
         }
         self.opened = {
             after.run_id: (before, after)

@@ -69,6 +69,7 @@ def revision_of(record: Record | None, *, key: str, seq: int, before: int, store
         tick=record.tick,
         since=record.settling.since if record.settling is not None else 0.0,
         attempt=record.attempt,
+        evicted=record.evicted,
         stopped=record.stop is not None,
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,
         previous=tuple(PreviousSeen(p.session, p.run_id, p.attempt, p.deadline) for p in record.previous),

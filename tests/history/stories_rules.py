@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core.aftermath import derived_id
-from tests.history.evidence import Counts
+from tests.history.evidence import Counts, HolderSeen
 from tests.history.stories import Story, ran_well
 from tests.history.stories_good import overstayed, purged_and_anew, replaced_while_running, taken_over
 
@@ -89,6 +89,33 @@ def everything_counted() -> Story:
     story.evidence.counts = Counts(superseded={"tail": 1}, outcomes={"succeeded": 1, "retried": 7})
     story.evidence.counted_exactly = True
     return story
+
+
+def fenced_and_counted() -> Story:
+    story = rescheduled_and_fenced()
+    story.evidence.counts = Counts(fenced={1: 1})
+    story.evidence.fenced = [HolderSeen("s1", "r1", 1)]
+    story.evidence.scraped = {1, 2}
+    return story
+
+
+def fenced_and_killed() -> Story:
+    """Nobody has seen what it counted last."""
+    story = fenced_and_counted()
+    story.evidence.counts = Counts()
+    story.evidence.scraped = {2}
+    return story
+
+
+def evicted_and_fenced() -> Story:
+    """Others have put the run back, as it would have done itself."""
+    story = Story()
+    story.submit()
+    story.claim(at=1.0)
+    story.write(phase="waiting", holder=None, evicted=True)
+    story.end(1.9)
+    story.evidence.counts = Counts(fenced={1: 1})
+    return ended_by_its_canceller(story)
 
 
 def purged_and_counted_by_nobody() -> Story:
@@ -230,6 +257,39 @@ def tail_not_counted() -> Story:
     return story
 
 
+def fenced_not_counted() -> Story:
+    story = fenced_and_counted()
+    story.evidence.counts = Counts()
+    return story
+
+
+def fenced_twice() -> Story:
+    story = fenced_and_counted()
+    story.evidence.counts = Counts(fenced={1: 2})
+    return story
+
+
+def winner_counted_as_fenced() -> Story:
+    """The attempt that has the run is not fenced by it, nor by its own outcome."""
+    story = fenced_and_counted()
+    story.evidence.counts = Counts(fenced={1: 1, 2: 1})
+    return story
+
+
+def retried_and_counted_as_fenced() -> Story:
+    """It has put the run back itself."""
+    story = Story()
+    story.submit()
+    story.claim(at=1.0)
+    story.end(1.9, how="raise")
+    story.write(phase="waiting", holder=None)
+    story.claim(at=2.0)
+    story.end(2.9)
+    story.finish()
+    story.evidence.counts = Counts(fenced={1: 1})
+    return story
+
+
 def outcome_not_counted() -> Story:
     story = everything_counted()
     story.evidence.counts = Counts(superseded={"tail": 1})
@@ -246,6 +306,9 @@ GOOD_RULES = [
     submitted_over_a_lost_run,
     stopped_with_the_older,
     everything_counted,
+    fenced_and_counted,
+    fenced_and_killed,
+    evicted_and_fenced,
 ]
 BAD_RULES = {
     successor_lost: "successor once",
@@ -265,4 +328,8 @@ BAD_RULES = {
     outcome_counted_twice: "counted once",
     tail_not_counted: "counted once",
     outcome_not_counted: "counted once",
+    fenced_not_counted: "counted once",
+    fenced_twice: "counted once",
+    winner_counted_as_fenced: "counted once",
+    retried_and_counted_as_fenced: "counted once",
 }

@@ -11,7 +11,7 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.seeds import Result, run_seeds, with_fixed_hashes
 from tests.sim.world import Size
 
-_ALONE = {"term": Mixture(term=5.0), "cut": Mixture(cut=4.0)}
+_ALONE = {"term": Mixture(term=5.0), "cut": Mixture(cut=4.0), "freeze": Mixture(freeze=0.7)}
 
 
 def main() -> int:
@@ -28,7 +28,9 @@ def main() -> int:
     )
     given.add_argument("--skew", type=float, help="clocks are wrong by up to so many seconds, whatever the seed says")
     given.add_argument("--calm", action="store_true", help="nothing goes wrong: then the counters add up exactly")
-    given.add_argument("--only", choices=sorted(_ALONE), help="only that goes wrong: they still do")
+    given.add_argument(
+        "--only", choices=sorted(_ALONE), help="only that goes wrong: they still do, after freezes those of fenced"
+    )
     given.add_argument("--stop-at", type=int, default=5, help="end after so many bad seeds")
     given.add_argument("--minute", action="store_true", help="how long a minute of ten workers and 1,000 keys takes")
     asked = given.parse_args()
@@ -46,13 +48,13 @@ def main() -> int:
         return int(not result.good)
     began = time.monotonic()
     bad: list[Result] = []
-    done = bodies = asks = deaths = 0
+    done = bodies = asks = deaths = fenced = 0
     virtual = 0.0
     seeds = list(range(asked.start, asked.start + asked.seeds))
     for result in run_seeds(seeds, size, mixture=calm, at_once=asked.at_once, mutant=asked.mutant):
         done += 1
         bodies, asks, deaths = bodies + result.bodies, asks + result.asks, deaths + result.deaths
-        virtual += result.virtual_seconds
+        virtual, fenced = virtual + result.virtual_seconds, fenced + result.fenced
         if not result.good:
             bad.append(result)
             print("\n".join(result.trace[-200:]))
@@ -64,7 +66,7 @@ def main() -> int:
     minutes = (time.monotonic() - began) / 60
     print(
         f"{done} seeds in {minutes:.1f} minutes ({done / minutes:.0f} a minute), {virtual / 3600:.1f} virtual hours:"
-        f" {asks} asks, {bodies} bodies, {deaths} deaths of processes; {len(bad)} bad seeds"
+        f" {asks} asks, {bodies} bodies, {deaths} deaths of processes, {fenced} fenced; {len(bad)} bad seeds"
         f"{': ' + ', '.join(str(result.seed) for result in bad) if bad else ''}"
     )
     return int(bool(bad))

@@ -52,6 +52,11 @@ class Mixture(Struct, frozen=True, kw_only=True):
             )
         )
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether whatever a process tells the history arrives: nothing goes wrong but freezes."""
+        return self == Mixture(freeze=self.freeze)
+
 
 def mixture_of(chance: random.Random) -> Mixture:
     """What goes wrong with this seed."""

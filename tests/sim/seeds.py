@@ -39,6 +39,7 @@ class Result(Struct, frozen=True, kw_only=True):
     bodies: int = 0
     asks: int = 0
     deaths: int = 0
+    fenced: int = 0
     digest: int = 0
     trace: list[str] = []
     mixture: Mixture = Mixture()
@@ -85,6 +86,7 @@ def run_seed(seed: int, size: Size, *, mixture: Mixture | None = None, whole_tra
         bodies=len(evidence.bodies) // 2 if evidence else 0,
         asks=len(evidence.asks) // 2 if evidence else 0,
         deaths=len(evidence.deaths) if evidence else 0,
+        fenced=sum(evidence.counts.fenced.values()) if evidence is not None else 0,
         digest=world.trace.digest(),
         trace=world.trace.text(None if whole_trace else keys) if wrong or whole_trace else [],
         mixture=world.mixture,

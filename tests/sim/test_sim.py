@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def simulate(*arguments: str) -> tuple[int, str]:
+def simulate(*arguments: str, seconds: float = 55) -> tuple[int, str]:
     """The exit code, and what was printed."""
     command = [sys.executable, "-m", "tests.sim", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=55, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -36,6 +36,15 @@ def test_superseded_cancelled_and_every_outcome_are_counted_exactly(wrong: list[
     """
     code, told = simulate(*wrong, "--seeds", "10", "--seconds", "5")
     assert code == 0, told
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_fenced_outcomes_are_counted_exactly_as_the_history_is_told_while_processes_freeze():
+    """And none by a process of which the records do not say that another attempt had the run. Every tenth seed has one."""
+    code, told = simulate("--only", "freeze", "--seeds", "30", "--seconds", "10", seconds=190)
+    assert code == 0, told
+    assert re.search(r", [1-9][0-9]* fenced;", told), told
 
 
 def test_a_seed_gives_the_same_run_each_time():

@@ -98,7 +98,7 @@ class World:
         self.starting = 0
         self.failures: list[str] = []
         self._pids = 0
-        self._services: list[Service] = []
+        self._services: list[tuple[int, Service]] = []
         self._bodies: list[BodyLine] = []
         self._asks: list[AskLine] = []
         self._revisions: list[Revision] = []
@@ -184,7 +184,7 @@ class World:
                 else app.supervisor(self.server.url)
             )
             program.service = service
-            self._services.append(service)
+            self._services.append((program.process.pid, service))
             async with service:
                 if program.stopping:
                     return
@@ -292,7 +292,10 @@ class World:
             clocks=clocks,
             asks_whole=True,
             counted_exactly=not self.mixture.costs_counts,
+            told_exactly=self.mixture.tells_all,
             frozen=self.frozen,
+            fenced=await collect.fenced(stores),
+            scraped={pid for pid, _ in self._services},
         )
         evidence.take_entries(self._entries)
         if left:
@@ -319,11 +322,13 @@ class World:
 
     def _counts(self) -> Counts:
         totals: dict[str, Counter[str]] = {"superseded": Counter(), "cancelled": Counter(), "outcomes": Counter()}
-        for service in self._services:
+        fenced: Counter[int] = Counter()
+        for pid, service in self._services:
+            fenced[pid] += sum(service.metrics.fenced.values())
             for family, total in totals.items():
                 for (_, label), number in getattr(service.metrics, family).items():
                     total[label] += number
-        return Counts(**{family: dict(total) for family, total in totals.items()})
+        return Counts(**{family: dict(total) for family, total in totals.items()}, fenced=dict(fenced))
 
 
 def _is_unavailable(error: BaseException | None) -> bool:

@@ -13,6 +13,7 @@ from tenure.worker.head import Drop, Later
 from tenure.worker.table import Live
 from tenure.worker.tail import Void
 
+FENCED = "another attempt has the run"
 _WORDS = {
     "absent": "there is no such run any more",
     "finished": "the run was over",
@@ -47,7 +48,7 @@ async def tell_head(history: History, live: Live, delivery: Delivery, looked: Dr
 
 async def tell_tail(history: History, context: Context, void: Void) -> None:
     """An outcome was not stored."""
-    why = {"superseded": "a newer generation has the key", "fenced": "another attempt has the run"}.get(void.why.value)
+    why = {"superseded": "a newer generation has the key", "fenced": FENCED}.get(void.why.value)
     refusal = Refusal(
         run_id=context.run_id,
         generation=context.generation,
