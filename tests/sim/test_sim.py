@@ -41,7 +41,7 @@ def test_superseded_cancelled_and_every_outcome_are_counted_exactly(wrong: list[
 @pytest.mark.long
 @pytest.mark.timeout(200)
 def test_fenced_outcomes_are_counted_exactly_as_the_history_is_told_while_processes_freeze():
-    """And none by a process of which the records do not say that another attempt had the run. Every tenth seed has one."""
+    """And none by a process of which the records do not say that another attempt had the run. These thirty worlds have eleven."""
     code, told = simulate("--only", "freeze", "--seeds", "30", "--seconds", "10", seconds=190)
     assert code == 0, told
     assert re.search(r", [1-9][0-9]* fenced;", told), told
