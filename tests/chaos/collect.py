@@ -53,6 +53,8 @@ async def owing(stores: Stores) -> dict[str, str]:
             found[header.key] = header.state
 
     await stores.runs.scan(on_header, _PAGE)
+    if (await _api(stores, f"STREAM.INFO.{stores.names.inbox_stream}", {}))["state"]["messages"]:
+        found["inbox"] = "commands are not applied yet"
     return found | dict.fromkeys(await work_left(stores), "stored")
 
 
@@ -104,8 +106,15 @@ async def records(stores: Stores) -> dict[str, Revision]:
 
 async def letters(stores: Stores) -> list[str]:
     """The run id of every dead letter."""
-    subjects = [msg.subject async for msg, _, _ in _messages(stores, stores.names.dead_stream, "all")]
-    return [subject.rpartition(".")[2] for subject in subjects]
+    names = stores.names
+    found = _messages(stores, names.dead_stream, "all", names.dead_filter(None, None, None))
+    return [msg.subject.rpartition(".")[2] async for msg, _, _ in found]
+
+
+async def rejected(stores: Stores) -> set[str]:
+    """The id of every command of the inbox that was rejected."""
+    found = _messages(stores, stores.names.dead_stream, "all", stores.names.rejected("*"))
+    return {msg.subject.rpartition(".")[2] async for msg, _, _ in found}
 
 
 async def fenced(stores: Stores) -> list[HolderSeen]:

@@ -208,6 +208,7 @@ class Chaos:
                 clocks=clocks,
                 asks_whole=True,
                 commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
+                rejected=await collect.rejected(stores),
                 frozen=[fault for fault in self.faults if fault.pid],
                 fenced=told,
                 scraped=self._scraped,

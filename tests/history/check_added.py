@@ -96,7 +96,12 @@ def _commands_are_applied_once(known: Known) -> Iterator[Violation]:
         whole = known.whole(key)
         for command in commands:
             first = command.verb == "submit" and command.run_id == commands[0].run_id and len(wanted) == 1
-            if command.acked and whole and (command.verb == "replace" or first) and command.run_id not in runs:
+            if command.refusal:
+                if command.acked and command.refusal not in known.evidence.rejected:
+                    yield Violation(
+                        "commands once", key, f"{command.verb} {command.id} was acknowledged and not rejected"
+                    )
+            elif command.acked and whole and (command.verb == "replace" or first) and command.run_id not in runs:
                 yield Violation("commands once", key, f"{command.verb} {command.id} was acknowledged and not applied")
         stopped = sum(run_id in known.stopped_at for run_id in runs)
         cancels = len({command.id for command in commands if command.verb == "cancel"})

@@ -58,7 +58,8 @@ class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CommandLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a program without Tenure has published to the inbox, however often; ``acked``: the server has it.
 
-    ``run_id``: the one that it stands for, by its message id. A cancel has none.
+    ``run_id``: the one that it stands for, by its message id. A cancel has none, nor has one that cannot be carried out:
+    ``refusal`` is the name under which that is kept among the rejected.
     """
 
     wall: float
@@ -67,6 +68,7 @@ class CommandLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     acked: bool
     run_id: str = ""
+    refusal: str = ""
 
 
 class AskLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -294,6 +296,7 @@ class Evidence(Struct, kw_only=True):
     counted_exactly: bool = False
     told_exactly: bool = False
     commands: list[CommandLine] = field(default_factory=list)
+    rejected: set[str] = field(default_factory=set)
     limits: list[LimitSeen] = field(default_factory=list)
     rates: list[RateSeen] = field(default_factory=list)
     boards: list[BoardSeen] = field(default_factory=list)

@@ -125,6 +125,22 @@ def run_of_no_command() -> Story:
     return commanded(command(run_id="another"))
 
 
+def refused(*, told: bool) -> Story:
+    """One that cannot be carried out, for a key of its own."""
+    wrong = CommandLine(wall=0.4, verb="submit", key="bad", id="9", acked=True, refusal="c9")
+    story = commanded(command(), wrong)
+    story.evidence.rejected = {"c9"} if told else set()
+    return story
+
+
+def rejected() -> Story:
+    return refused(told=True)
+
+
+def accepted_and_forgotten() -> Story:
+    return refused(told=False)
+
+
 def one_cancel_for_two_runs() -> Story:
     """A cancel that is delivered again after the run that it has cancelled."""
     story = Story()
@@ -145,6 +161,7 @@ GOOD_ADDED = [
     each_tick,
     applied,
     never_heard,
+    rejected,
 ]
 BAD_ADDED = {
     two_under_a_limit_of_one: "limits hold",
@@ -153,6 +170,7 @@ BAD_ADDED = {
     tick_left_out: "each tick once",
     tick_that_comes_twice: "each tick once",
     command_lost: "commands once",
+    accepted_and_forgotten: "commands once",
     run_of_no_command: "commands once",
     one_cancel_for_two_runs: "commands once",
 }

@@ -106,7 +106,7 @@ class Nemesis:
 
     async def _term(self) -> None:
         program = self._victim()
-        if program is not None and program.role != "producer" and not program.stopping:
+        if program is not None and program.role not in {"producer", "stranger"} and not program.stopping:
             self._world.trace.note(f"{program.name} told to stop")
             self._world.stop(program)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.history.evidence import AskLine, BodyLine, Revision
+from tests.history.evidence import AskLine, BodyLine, CommandLine, Revision
 from tests.sim.loop import SimLoop, process_here
 
 
@@ -11,13 +11,13 @@ class Trace:
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
-        self._lines: list[tuple[float, str, BodyLine | AskLine | Revision | str]] = []
+        self._lines: list[tuple[float, str, BodyLine | AskLine | CommandLine | Revision | str]] = []
 
     def note(self, text: str) -> None:
         """A fault, or news of a process."""
         self._add(text)
 
-    def line(self, line: BodyLine | AskLine) -> None:
+    def line(self, line: BodyLine | AskLine | CommandLine) -> None:
         """A body or an ask."""
         self._add(line)
 
@@ -25,7 +25,7 @@ class Trace:
         """A record was stored."""
         self._add(revision)
 
-    def _add(self, what: BodyLine | AskLine | Revision | str) -> None:
+    def _add(self, what: BodyLine | AskLine | CommandLine | Revision | str) -> None:
         process = process_here()
         self._lines.append((self._loop.time(), process.name if process is not None else "", what))
 
@@ -42,7 +42,7 @@ class Trace:
         return hash(tuple(self.text()))
 
 
-def _told(what: BodyLine | AskLine | Revision | str) -> str:
+def _told(what: BodyLine | AskLine | CommandLine | Revision | str) -> str:
     if isinstance(what, str):
         return f"! {what}"
     if isinstance(what, AskLine):
@@ -53,6 +53,8 @@ def _told(what: BodyLine | AskLine | Revision | str) -> str:
     if isinstance(what, BodyLine):
         which = f"{what.run_id[-6:]} g{what.generation} a{what.attempt} fence {what.fence} {what.session[-6:]}"
         return f"* {what.key} {what.actor} {what.what} {what.how}{' ' if what.how else ''}{which}"
+    if isinstance(what, CommandLine):
+        return f"! {what.key} {what.verb} {what.id} {'acknowledged' if what.acked else 'published'}"
     return f"# {what.key} {what.before}->{what.seq} {_state(what)}"
 
 

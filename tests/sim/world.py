@@ -10,28 +10,31 @@ import contextvars
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import nats.errors
 from msgspec import Struct
 
 from tenure.clock import using
 from tenure.core.errors import TenureError, Unavailable
 from tenure.core.records import decode
 from tenure.core.subjects import decode_key
+from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.memory import Link, MemoryServer
 from tenure.service import Service
 from tenure.stores import Stores
 from tenure.supervisor import Supervisor
 from tenure.worker import Worker
-from tests.chaos import collect, producer
+from tests.chaos import collect, producer, stranger
 from tests.chaos.bodies import app
 from tests.chaos.journal import Journal
 from tests.history.evidence import (
     AskLine,
     BodyLine,
     Clocks,
+    CommandLine,
     Counts,
     Death,
     EntrySeen,
@@ -47,6 +50,8 @@ from tests.sim.machine import EPOCH, SimClock
 from tests.sim.trace import Trace
 
 _LOOK_SECONDS = 0.5
+_ASKING = {"producer", "stranger"}
+"""Whoever only asks for something: not started again once nothing goes wrong any more."""
 _START_AGAIN = (0.05, 3.0)
 _CLOCKS = 0.6
 """Processes align their clocks to the server's: to a quarter of a second, and to half of what an answer's way may take."""
@@ -63,6 +68,7 @@ class Size(Struct, frozen=True, kw_only=True):
     workers: int = 3
     supervisors: int = 2
     producers: int = 2
+    strangers: int = 1
     rate: float = 15.0
     keys: tuple[int, ...] = (5, 20, 60)
     concurrency: int = 20
@@ -101,6 +107,7 @@ class World:
         self._services: list[tuple[int, Service]] = []
         self._bodies: list[BodyLine] = []
         self._asks: list[AskLine] = []
+        self._commands: list[CommandLine] = []
         self._revisions: list[Revision] = []
         self._deaths: list[Death] = []
         self._entries: list[EntrySeen] = []
@@ -112,9 +119,15 @@ class World:
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 
-    def write(self, line: BodyLine | AskLine) -> None:
+    def write(self, line: BodyLine | AskLine | CommandLine) -> None:
         """A journal line of a simulated process."""
-        (self._bodies if isinstance(line, BodyLine) else self._asks).append(line)  # type: ignore[arg-type]  # one of the two
+        match line:
+            case BodyLine():
+                self._bodies.append(line)
+            case CommandLine():
+                self._commands.append(line)
+            case AskLine():
+                self._asks.append(line)
         self.trace.line(line)
 
     def _watch_records(self, names: Any) -> None:
@@ -178,6 +191,9 @@ class World:
             if program.role == "producer":
                 await self._produce(program)
                 return
+            if program.role == "stranger":
+                await self._publish(program)
+                return
             service: Worker | Supervisor = (
                 app.worker(self.server.url, concurrency=self.size.concurrency)
                 if program.role == "worker"
@@ -196,6 +212,26 @@ class World:
         async with app.connect(self.server.url) as client:
             asks = producer.Producer(client, Journal(Path(), "asks"), chance, self._keys)
             await producer._ask_until(stopping, asks, self.size.rate / self.size.producers)
+
+    async def _publish(self, program: Program) -> None:
+        """A program without Tenure's client: all that it has is a connection."""
+        stopping = program.service = asyncio.Event()
+        chance = random.Random(self.chance.random())
+        conn = await Connection.open(self.server.url, app.config, name="stranger")
+
+        async def publish(subject: str, body: bytes, headers: Mapping[str, str]) -> None:
+            try:
+                ack = await conn.put(subject, body, headers, timeout=1.0)
+            except (NotSent, Lost) as error:
+                raise nats.errors.Error(str(error)) from error
+            if ack.error is not None:
+                raise nats.errors.Error(ack.error.description)
+
+        try:
+            asks = stranger.Stranger(publish, app.namespace, Path(), chance)
+            await stranger.ask_until(stopping, asks, self.size.rate / 5)
+        finally:
+            await conn.close()
 
     def stop(self, program: Program) -> None:
         """As SIGTERM."""
@@ -225,13 +261,13 @@ class World:
         )
         for peer in [peer for peer in self.server.peers.values() if process_of(peer.context) is program.process]:
             peer.cut()
-        if program.role != "producer" or self.troubled:
+        if program.role not in _ASKING or self.troubled:
             self.starting += 1
             self.loop.call_later(self.chance.uniform(*_START_AGAIN), self._again, program)
 
     def _again(self, program: Program) -> None:
         self.starting -= 1
-        if program.role != "producer" or self.troubled:
+        if program.role not in _ASKING or self.troubled:
             self.launch(program.name, program.role)
 
     # -- a run -------------------------------------------------------------------------------------------------------
@@ -251,6 +287,7 @@ class World:
             ("supervisor", self.size.supervisors),
             ("worker", self.size.workers),
             ("producer", self.size.producers),
+            ("stranger", self.size.strangers),
         ):
             for index in range(number):
                 self._outside(self.launch, f"{role}{index}", role)
@@ -258,7 +295,7 @@ class World:
         self.trace.note("peace")
         self.troubled = False
         for program in list(self.programs.values()):
-            if program.role == "producer" and program.process.alive:
+            if program.role in _ASKING and program.process.alive:
                 self.stop(program)
         return await self._collect(stores)
 
@@ -293,6 +330,8 @@ class World:
             asks_whole=True,
             counted_exactly=not self.mixture.costs_counts,
             told_exactly=self.mixture.tells_all,
+            commands=self._commands,
+            rejected=await collect.rejected(stores),
             frozen=self.frozen,
             fenced=await collect.fenced(stores),
             scraped={pid for pid, _ in self._services},
@@ -305,7 +344,7 @@ class World:
     async def _until_quiet(self, stores: Stores, until: float) -> dict[str, str]:
         while True:
             busy = self.starting or any(
-                program.role == "producer" and program.process.alive for program in self.programs.values()
+                program.role in _ASKING and program.process.alive for program in self.programs.values()
             )
             try:
                 if not busy:
