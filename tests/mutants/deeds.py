@@ -271,4 +271,26 @@ DEEDS = (
         "            if False:\n",
         (REAL + "test_short_waits.py",),
     ),
+    # -- the namespace ---------------------------------------------------------------------------------------------
+    Guard(
+        "setup: an older one does not take a namespace back",
+        "src/tenure/nats/topology.py",
+        "    if migrate and found > SCHEMA:\n",
+        "    if migrate and found > 1_000:\n",
+        (REAL + "test_schemas.py::test_setup_refuses_to_go_back_and_changes_nothing",),
+    ),
+    Guard(
+        "setup: what a newer one has changed stops no older process",
+        "src/tenure/nats/topology.py",
+        "or (newer and differing.keys() <= _MUTABLE):",
+        "or (newer and not differing):",
+        (REAL + "test_schemas.py::test_a_process_starts_on_what_a_newer_setup_has_changed",),
+    ),
+    Guard(
+        "setup: a stream that another process makes just now is asked for again",
+        "src/tenure/nats/topology.py",
+        '        if not await patience.pause():\n            raise Unavailable(f"stream',
+        '        if True:\n            raise Unavailable(f"stream',
+        (REAL + "test_races_clients.py::test_a_stream_that_another_process_makes_just_now_is_waited_for",),
+    ),
 )
