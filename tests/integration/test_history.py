@@ -275,10 +275,10 @@ async def test_other_caps_stop_nobody_and_setup_changes_what_it_may(
 async def test_a_history_that_does_not_answer_stops_nobody(app: App, client: Client, proxy: Proxy) -> None:
     """Between two leaders, on a cluster: nothing depends on it."""
     hasty = App(app.namespace, config=replace(app.config, connect_timeout_seconds=0.3))
-    lost = proxy.lose(lambda p: p.subject.endswith(client.stores.names.history_stream))
+    lost = proxy.lose(lambda p: p.subject.endswith(client.stores.names.history_stream), times=100)
     async with hasty.connect(proxy.url):
         pass
-    assert len(lost.hits) == 1
+    assert lost.hits
 
 
 async def test_a_history_of_a_bucket_that_was_made_anew_is_made_anew_by_setup(app: App, client: Client) -> None:

@@ -239,3 +239,12 @@ async def test_a_stream_that_another_process_makes_just_now_is_waited_for(
             group.create_task(say_there_is_none())
             found = await ensure(conn, names, clock, app.config)
     assert {change.did for change in found.changes} == {"unchanged"}
+
+
+async def test_a_stream_that_is_without_a_leader_for_a_moment_is_asked_again(app: App, client: Client, proxy: Proxy):
+    """Nobody answers then, not even later: one who only waits for the answer waits in vain."""
+    patient = App(app.namespace, config=replace(app.config, connect_timeout_seconds=30.0))
+    lost = proxy.lose(lambda p: p.subject == f"$JS.API.STREAM.INFO.{client.stores.names.work_stream}")
+    async with asyncio.timeout(10), patient.connect(proxy.url):
+        pass
+    assert len(lost.hits) == 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenure.clock import Clock
+from tenure.clock import Clock, here
 from tenure.config import Config
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.records import SCHEMA
@@ -308,16 +308,27 @@ def _same(wanted: Any, actual: Any) -> bool:
 
 
 async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, Any] | None:
-    try:
-        answer = await conn.api(call, body, timeout=conn.config.connect_timeout_seconds)
-    except (NotSent, Lost) as error:
-        msg = f"JetStream does not answer {call}: {error}"
-        raise Unavailable(msg) from error
-    if isinstance(answer, ApiError):
+    """One call of the API, made again within ``connect_timeout_seconds``.
+
+    A stream that has no leader yet, as in a cluster where it was made just now, does not answer at all. A repetition changes
+    nothing but what the first would have.
+    """
+    timeout = conn.config.connect_timeout_seconds
+    patience = Patience(here(), timeout)
+    while True:
+        try:
+            answer = await conn.api(call, body, timeout=min(timeout, conn.config.request_timeout_seconds))
+        except (NotSent, Lost) as error:
+            if await patience.pause():
+                continue
+            msg = f"JetStream does not answer {call}: {error}"
+            raise Unavailable(msg) from error
+        if not isinstance(answer, ApiError):
+            return answer
         if answer.err_code in {NO_STREAM, _NAME_IN_USE}:
             return None
         msg = f"{call}: {answer.description}"
-        if answer.code == UNAVAILABLE:  # a cluster between two leaders, or without a quorum
+        if answer.code != UNAVAILABLE:
+            raise ConfigError(msg)
+        if not await patience.pause():  # a cluster between two leaders, or without a quorum
             raise Unavailable(msg)
-        raise ConfigError(msg)
-    return answer
