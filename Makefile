@@ -23,11 +23,12 @@ CHAOS_ARGS ?=
 # `make sim SEEDS=10000`; `make sim SEED=4711` runs that one again and shows all of it.
 SEEDS ?= 200
 MUTANTS_ARGS ?=
+FUZZ_ARGS ?=
 # `make model MODEL_ARGS="--most 1000000 outbox"`: more states of the scenarios whose names contain that.
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus charts demo test test-cluster test-cluster-short soak lint format types model sim chaos mutants bench clean
+.PHONY: venv prometheus charts demo test test-cluster test-cluster-short soak lint format types model sim chaos mutants fuzz bench clean
 
 venv: $(STAMP)
 
@@ -91,9 +92,14 @@ sim: $(STAMP)
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
 
+# Whatever anybody may have stored or sent, steered by what of the code it reaches: `make fuzz FUZZ_ARGS="--seconds 300 record"`.
+fuzz: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
 bench: $(STAMP)
 	$(BIN)/tenure bench $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist nats-data .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist nats-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

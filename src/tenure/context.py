@@ -8,11 +8,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from tenure.checks import check_progress
 from tenure.core.errors import InvalidCall, Stopped, TenureError
+from tenure.core.moments import moment_of
 from tenure.core.records import Record
 from tenure.core.subjects import check_key
 from tenure.telemetry import get_logger
@@ -131,7 +132,7 @@ class Context:
     @property
     def deadline(self) -> datetime | None:
         """When this attempt times out (aware, UTC), or None."""
-        return None if self.deadline_at is None else datetime.fromtimestamp(self.deadline_at, UTC)
+        return None if self.deadline_at is None else moment_of(self.deadline_at)
 
     @property
     def log(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from tenure.checks import check_reason
 from tenure.core.comparisons import OPS, in_words, kind_of, said
 from tenure.core.errors import ConfigError, InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE, plain
+from tenure.core.moments import moment_of
 from tenure.core.permits import Bound, name_of
 from tenure.core.rates import Rate, rate_name
 from tenure.core.records import TERMINAL, Phase, Record
@@ -205,7 +206,7 @@ class Holding(ABC):
                     kind="rate" if isinstance(bound, Rate) else "limit",
                     name=task.actor,
                     args={bound.per: (said(msgspec.json.decode(args).get(bound.per)),)} if bound.per else None,
-                    since=datetime.fromtimestamp(record.queued_at, UTC),
+                    since=moment_of(record.queued_at),
                     reason=await self._allows(name, bound, patience),
                     waiting=await stores.switches.parked(name, patience),
                     id=name,
@@ -236,8 +237,8 @@ def _hold(switch: Switch) -> Hold:
         name=switch.name or None,
         pattern=switch.pattern or None,
         args=switch.args or None,
-        since=datetime.fromtimestamp(switch.at, UTC),
-        until=datetime.fromtimestamp(switch.until, UTC) if switch.until else None,
+        since=moment_of(switch.at),
+        until=moment_of(switch.until) if switch.until else None,
         reason=switch.reason or None,
         id=switch.id,
     )

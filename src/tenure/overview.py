@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 
+from tenure.core.moments import moment_of
 from tenure.core.records import TERMINAL, read_state
 from tenure.core.subjects import PRIORITIES
 from tenure.core.switches import Rules, switch_at
@@ -70,7 +71,7 @@ def session_row(seen: SeenSession, now: float, held: Mapping[str, int] | None = 
         age_seconds=round(max(0.0, now - session.started_at), 1),
         beat_seconds=round(silent, 1),
         ttl_seconds=session.ttl,
-        started_at=datetime.fromtimestamp(session.started_at, UTC),
+        started_at=moment_of(session.started_at),
         queues=session.queues,
         modules=session.modules,
         runs=None if held is None else held.get(session.id, 0),

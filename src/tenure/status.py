@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 
 from tenure.core.generations import generation_of
+from tenure.core.moments import moment_of
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
 
@@ -131,4 +132,4 @@ def status_of_last(record: Record, last: Last) -> Status:
 
 
 def _moment(seconds: float) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    return moment_of(seconds) if seconds else None

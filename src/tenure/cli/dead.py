@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from tenure.cli.problems import Exit, NotFound, complain
 from tenure.client import Client
 from tenure.core.dead import DeadLetter
 from tenure.core.errors import ConfigError, EncryptedRecord, KeyIsLive, NewerSchema, TenureError
+from tenure.core.moments import moment_of
 from tenure.loops import run_loop
 
 _LOOK_SECONDS = 0.2
@@ -265,7 +266,7 @@ def _error(letter: DeadLetter) -> str:
 
 
 def _at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return moment_of(seconds)
 
 
 def _key(headers: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import fnmatch
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
 from tenure.client import Client
 from tenure.core.errors import EncryptedRecord
+from tenure.core.moments import moment_of
 from tenure.core.records import read_state
 from tenure.core.sessions import Progress
 from tenure.core.subjects import encode_key
@@ -75,7 +76,7 @@ def row_of(key: str, text: str, now: float) -> Row | None:
     phase, due = state.phase.value, None
     if phase == "waiting":
         phase = Phase.SCHEDULED if state.due > now else Phase.QUEUED
-        due = datetime.fromtimestamp(state.due, UTC) if state.due else None
+        due = moment_of(state.due) if state.due else None
     return Row(key, str(phase), state.generation, state.actor, state.queue, due, state.schedule.replace("_", " "))
 
 
@@ -206,7 +207,7 @@ async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRo
                 code="unknown" if row.key in unknown else "",
                 held_by="" if hold is None else str(hold),
                 last="" if last is None else last.phase.value,
-                last_at=None if last is None else datetime.fromtimestamp(last.at, UTC),
+                last_at=None if last is None else moment_of(last.at),
             )
 
     await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(rows)))))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from tenure.core.moments import moment_of
 from tenure.core.records import Death, Entry, Failure, Hook, Hooks, Last, Phase, Record
 from tenure.core.schemas import schema_for
 
@@ -129,7 +130,7 @@ def outcome_of(record: Record, last: Last) -> Outcome:
         actor=record.task.actor,
         phase=last.phase.value,  # type: ignore[arg-type]  # only ends are stored as a last outcome
         attempt=last.attempt,
-        ended_at=datetime.fromtimestamp(last.at, UTC),
+        ended_at=moment_of(last.at),
         result=last.result if last.phase is Phase.SUCCEEDED else None,
         error_type=failure.type if failure else None,
         error_message=failure.message if failure else None,

@@ -10,13 +10,14 @@ Pure: no clock, no I/O.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from tenure.core.expiry import expires_at, is_over
+from tenure.core.moments import moment_of
 from tenure.core.parts import LOST
 from tenure.core.records import TERMINAL, Last, Phase, Previous, Record
 from tenure.core.schedule import is_perpetual
@@ -249,4 +250,4 @@ def _short(text: str) -> str:
 
 
 def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return moment_of(seconds)

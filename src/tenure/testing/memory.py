@@ -19,7 +19,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -28,6 +28,7 @@ from msgspec import Struct
 from tenure.client import Client
 from tenure.clock import using
 from tenure.core.errors import ConfigError
+from tenure.core.moments import moment_of
 from tenure.core.records import Phase, State, read_state
 from tenure.core.shares import check_queues
 from tenure.isolation import Home
@@ -188,7 +189,7 @@ class MemoryClient(Client):
                     key=key,
                     actor=record.task.actor,
                     args=msgspec.json.decode(await self.stores.get_args(record.task, runs.patience())),
-                    due=datetime.fromtimestamp(due, UTC),
+                    due=moment_of(due),
                     delay=max(0.0, due - now),
                     queue=record.task.queue,
                     generation=record.generation,
