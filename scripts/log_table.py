@@ -48,6 +48,7 @@ MEANINGS = {
     "drain.ended": "`given_up`: bodies that did not end",
     "drain.started": "`running`: runs in hand",
     "entry.unreadable": "a session's entry is none of Tenure's",
+    "exit.ignored": "a task or callback that a body started raised SystemExit: the worker goes on",
     "history.not_kept": "the history's streams are missing or not the same; nothing else depends on them",
     "inbox.crashed": "a defect of ours in the pull of the inbox; it starts afresh",
     "inbox.not_opened": "the inbox cannot be pulled now; tried again",

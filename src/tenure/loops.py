@@ -32,6 +32,24 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+def serve_loop(main: Coroutine[Any, Any, T], told: Callable[[SystemExit], object]) -> T:
+    """``run_loop`` for a process in whose loop bodies run: what one of their tasks or callbacks exits with is only ``told``.
+
+    asyncio hands a SystemExit to whoever awaits the task that raised it, and then lets it end the loop, with all that runs in it.
+    One that ``main`` raises itself does end it.
+    """
+    with asyncio.Runner(loop_factory=_factory) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except SystemExit as error:
+                if task.done():
+                    raise
+                told(error)
+
+
 def forbid_threads(loop: asyncio.AbstractEventLoop) -> None:
     """From now on whatever would run beside this loop runs in it: a thread would go by another time."""
     _threadless.add(loop)

@@ -28,14 +28,16 @@ from tenure.cli.output import print_json
 from tenure.cli.parsing import load_app, weighted
 from tenure.cli.problems import Exit, complain, tell
 from tenure.core.errors import ConfigError
-from tenure.loops import in_own_thread, run_loop, settle_collector
+from tenure.loops import in_own_thread, serve_loop, settle_collector
 from tenure.supervisor.beside import Beside
+from tenure.telemetry import get_logger
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tenure.worker import Worker
 
+_log = get_logger("tenure.worker")
 READY = {"worker": "worker.ready", "supervisor": "supervisor.ready"}
 """What each says, as JSON, once it is ready."""
 _THREADS = "tenure-body-helper"
@@ -104,7 +106,11 @@ def worker(
     if killed_after is not None:
         _must_end_within(killed_after, app)
     settle_collector()
-    return run_loop(_main(app, settings))
+    return serve_loop(_main(app, settings), _ignore_exit)
+
+
+def _ignore_exit(error: SystemExit) -> None:
+    _log.error("exit.ignored", code=str(error.code), exc_info=error)
 
 
 def _doubt(queues: Iterable[str], app: App) -> None:
