@@ -21,13 +21,14 @@ from tests.mutants.deeds_gaps import GAPS
 from tests.mutants.deeds_rates import RATES
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
+from tests.mutants.inputs import INPUTS
 from tests.mutants.limits import LIMITS
 from tests.mutants.sealing import SEALING
 from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SEALING, *SWITCHES)
+GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1
@@ -64,7 +65,10 @@ def _copy(folder: Path) -> Path:
     ).stdout.split(b"\0")
     for name in filter(None, names):
         source, target = ROOT / name.decode(), folder / name.decode()
-        if source.is_file():
+        if source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source.readlink())
+        elif source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
     return folder

@@ -1,0 +1,124 @@
+"""Guards against bad input: each kind of it is told where it is given, is parked, or ends one run and harms nothing else."""
+
+from __future__ import annotations
+
+from tests.mutants.guard import CORE, REAL, Guard, unit
+
+BAD = REAL + "test_bad_input.py::"
+CALLS = "tests/unit/test_actors.py"
+NESTED = "test_scenarios_encoding.py::test_scenario_3"
+
+INPUTS = (
+    Guard(
+        "input: an argument that nobody knows is refused",
+        "src/tenure/actors.py",
+        "            if name not in self._names:\n",
+        "            if False:\n",
+        (CALLS + "::test_a_wrong_call_names_its_argument",),
+    ),
+    Guard(
+        "input: an argument that is missing is named",
+        "src/tenure/actors.py",
+        "            raise InvalidCall(msg, field=missing) from error\n",
+        "            raise InvalidCall(msg) from error\n",
+        (CALLS + "::test_a_wrong_call_names_its_argument",),
+    ),
+    Guard(
+        "input: an argument of the wrong type is refused where the call is made",
+        "src/tenure/actors.py",
+        "        try:\n            self._decoder.decode(data)\n        except (msgspec.DecodeError, RecursionError) as error:\n",
+        "        try:\n            pass\n        except (msgspec.DecodeError, RecursionError) as error:\n",
+        (CALLS + "::test_a_wrong_call_names_its_argument",),
+    ),
+    Guard(
+        "input: what JSON has not is refused, not made null",
+        "src/tenure/actors.py",
+        '        if b"null" in data or fault(None, data):\n',
+        "        if fault(None, data):\n",
+        (CALLS + "::test_nan_is_refused_not_made_null",),
+    ),
+    Guard(
+        "input: a time without a zone is refused",
+        "src/tenure/times.py",
+        '    if at.tzinfo is None or at.utcoffset() is None:\n        msg = f"at=',
+        '    if False:\n        msg = f"at=',
+        (BAD + "test_a_wrong_option_is_refused_by_name",),
+    ),
+    Guard(
+        "input: a negative delay is refused",
+        "src/tenure/times.py",
+        '    if seconds < 0:\n        msg = f"delay must not',
+        '    if False:\n        msg = f"delay must not',
+        (BAD + "test_a_wrong_option_is_refused_by_name",),
+    ),
+    Guard(
+        "input: an empty key is refused",
+        CORE + "subjects.py",
+        "    if not key:\n",
+        "    if False:\n",
+        unit("test_subjects.py"),
+    ),
+    Guard(
+        "input: a key that is too long is refused",
+        CORE + "subjects.py",
+        "    if len(raw) > MAX_KEY_BYTES:\n",
+        "    if False:\n",
+        unit("test_subjects.py"),
+    ),
+    Guard(
+        "input: a result that JSON has not fails its run",
+        "src/tenure/worker/body.py",
+        "    why = fault(value, data)\n    if why:\n",
+        "    why = fault(value, data)\n    if False:\n",
+        (REAL + NESTED + "7_a_result_that_cannot_be_encoded_fails_that_run_at_once",),
+    ),
+    Guard(
+        "input: an exception is stored as text that UTF-8 can carry",
+        "src/tenure/worker/body.py",
+        '    return text.encode("utf-8", "backslashreplace").decode()\n',
+        "    return text\n",
+        (REAL + NESTED + "7_any_exception_becomes_a_stored_failure",),
+    ),
+    Guard(
+        "input: a payload over the limit is refused",
+        "src/tenure/nats/blobs.py",
+        "        if len(data) > limit:\n",
+        "        if False:\n",
+        (REAL + NESTED + "8_what_is_over_the_blob_limit_is_refused_by_name",),
+    ),
+    Guard(
+        "input: a message over the server's limit never leaves: the server would cut the connection",
+        "src/tenure/nats/connection.py",
+        "        if len(payload) > self.max_payload:\n",
+        "        if False:\n",
+        (REAL + NESTED + "8_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection",),
+    ),
+    Guard(
+        "input: a foreign message is terminated",
+        "src/tenure/worker/service.py",
+        '            await work.term(delivery.reply, "not a wake-up of Tenure")\n',
+        "",
+        (BAD + "test_foreign_messages_are_terminated_counted_and_stop_nobody",),
+    ),
+    Guard(
+        "input: a wake-up of another bucket is not believed",
+        "src/tenure/nats/work.py",
+        "head.i != self.incarnation",
+        "False",
+        (BAD + "test_a_wake_up_with_a_wrong_payload_still_starts_its_run",),
+    ),
+    Guard(
+        "input: a record of a newer schema is left alone",
+        CORE + "records.py",
+        "    if schema > SCHEMA:\n",
+        "    if False:\n",
+        (BAD + "test_a_newer_record_is_left_alone_and_stops_nobody_else",),
+    ),
+    Guard(
+        "input: a task whose actor nobody here knows is not poison",
+        "src/tenure/worker/head.py",
+        "            if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:\n",
+        "            if False:\n",
+        (BAD + "test_a_worker_that_does_not_know_an_actor_hands_it_on_and_never_loses_it",),
+    ),
+)
