@@ -184,7 +184,9 @@ PAYLOADS: dict[str, Payload] = {
     "garbage": lambda _record, _data: b"garbage",
     "empty": lambda _record, _data: b"",
     "binary": lambda _record, _data: bytes(range(256)),
-    "another bucket": lambda _record, data: b'{"i":"01JOTHER","g":1,"r":1}\n' + data,
+    "another bucket": lambda record, _data: (
+        b'{"i":"01JOTHER","g":1,"r":1}\n' + encode(msgspec.structs.replace(record, attempt=7))
+    ),
     "wrong revision": lambda _record, data: b'{"i":"INCARNATION","g":1,"r":999999}\n' + data,
     "no record": lambda _record, _data: b'{"i":"INCARNATION","g":1,"r":1}\n{"schema":1}',
     "record that never was": lambda record, _data: (
