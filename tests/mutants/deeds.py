@@ -58,8 +58,8 @@ DEEDS = (
     Guard(
         "expiry: a read is judged by when it was asked for, not by when its answer was looked at",
         "src/tenure/nats/runs.py",
-        "return _found(got.message, asked)",
-        "return _found(got.message, self.clock.now())",
+        "return _found(self.codec, key, got.message, asked)",
+        "return _found(self.codec, key, got.message, self.clock.now())",
         (STORE + "test_runs.py",),
     ),
     Guard(

@@ -34,13 +34,6 @@ FIELD = (
         "        self._changed.set()\n",
         (REAL + "test_requests.py::test_a_freed_slot_is_refilled_at_once",),
     ),
-    Guard(
-        "read: a key has expired as of when it was asked for, not as of when its reader looks at the answer",
-        "src/tenure/nats/runs.py",
-        "return _found(got.message, asked)",
-        "return _found(got.message, self.clock.now())",
-        ("tests/contract/test_runs.py::test_a_key_that_expires_after_its_reader_was_answered",),
-    ),
     # -- scenarios from the field, by number -------------------------------------------------------------------------
     Guard(
         "scenario 01: only the holder stores an outcome, and what comes after it",

@@ -74,7 +74,7 @@ SEALING = (
     Guard(
         "sealing: an expired record is over, whoever reads it",
         "src/tenure/nats/runs.py",
-        "        if error.record is None or not is_over(error.record, now):\n",
+        "        if error.record is None or not is_over(error.record, asked):\n",
         "        if True:\n",
         (_REAL + "::test_an_expired_record_is_over_for_who_lacks_its_key_too",),
     ),

@@ -16,6 +16,7 @@ from tenure.testing import Stuck
 RUN: dict[str, Any] = {"key": "k", "generation": 3, "run_id": "r", "revision": 7}
 MADE: dict[str, BaseException] = {
     "ConfigError": errors.ConfigError("wrong"),
+    "EncryptedRecord": errors.EncryptedRecord("sealed", key="k", key_id="2026-11").about(revision=7),
     "Fail": errors.Fail("no use", 7),
     "InvalidCall": errors.InvalidCall("bad", field="key"),
     "KeyConflict": errors.KeyConflict("other arguments", **RUN),

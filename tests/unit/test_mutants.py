@@ -7,19 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.decisions import DECISIONS
-from tests.mutants.deeds import DEEDS
-from tests.mutants.deeds_gaps import GAPS
-from tests.mutants.deeds_rates import RATES
-from tests.mutants.field import FIELD
+from tests.mutants.__main__ import GUARDS
 from tests.mutants.guard import Guard
-from tests.mutants.limits import LIMITS
-from tests.mutants.sealing import SEALING
-from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
-
-GUARDS = (*DECISIONS, *DEEDS, *GAPS, *FIELD, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)

@@ -17,7 +17,7 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
 
 
-_LEFT_OUT = frozenset({"__notes__", "message", "traceback"})
+_LEFT_OUT = frozenset({"__notes__", "message", "record", "traceback"})
 """Of an error's attributes, what its text says too, or is long."""
 
 
