@@ -11,7 +11,7 @@ CLUSTER_SHORT := \
 	tests/integration/test_fence.py::test_the_fence_rises_over_retry_replace_reschedule_takeover_and_a_new_life \
 	tests/integration/test_scenarios_submit.py::test_a_hundred_concurrent_replaces_are_a_hundred_generations_and_the_last_one_wins \
 	tests/integration/test_scenarios_submit.py::test_scenario_43_a_hundred_concurrent_submits_are_one_run_that_all_callers_get \
-	tests/integration/test_recovery_crashes.py::test_a_worker_killed_between_claim_and_outcome_is_followed_by_another_attempt[in\ the\ body] \
+	tests/integration/test_recovery_rows.py::test_row_2_a_worker_that_dies_between_claim_and_outcome \
 	tests/integration/test_limits.py::test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less[2-20-2]
 DEMO_ARGS ?=
 BENCH_ARGS ?=
