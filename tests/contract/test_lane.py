@@ -100,14 +100,18 @@ async def test_what_was_delivered_while_the_lane_closes_is_not_lost(stores: Stor
 
 
 async def test_a_lane_goes_on_soon_after_a_crash_of_the_server(own_server: OwnServer, namespace: str):
-    """Scenario 28: kill -9 and restart, publish: here within a second or two, not after the pull's own end."""
+    """Scenario 28: kill -9 and restart, publish: here within a second or two, not after the pull's own end.
+
+    The crash may take the ack of what came before with it: then that comes once more, first.
+    """
     async with connect(own_server.url, namespace) as stores, pull(stores, wanted=5) as pulled:
         await publish(stores, 1)
         assert await keys(pulled, 1) == ["k0"]
         await crash(own_server, stores)
         back = asyncio.get_running_loop().time()
         await publish(stores, 1, first=1)
-        assert await keys(pulled, 1) == ["k1"]
+        came = await keys(pulled, 1)
+        assert (await keys(pulled, 1) if came == ["k0"] else came) == ["k1"]
         assert asyncio.get_running_loop().time() - back < 2.0
 
 

@@ -11,8 +11,18 @@ from msgspec.structs import replace
 from tenure import App, Client
 from tenure.nats.inbox import Message
 from tenure.supervisor.marks import LATER_SECONDS
+from tenure.wishes import Refusal
 from tests.conftest import Supervisors, Workers
-from tests.strangers import Stranger, another, is_marked, killed_at, mortal_app, until_empty, until_forgotten
+from tests.strangers import (
+    Stranger,
+    another,
+    is_marked,
+    killed_at,
+    mortal_app,
+    rejected,
+    until_empty,
+    until_forgotten,
+)
 from tests.support import FAST, wait_until
 
 
@@ -54,6 +64,54 @@ async def test_a_supervisor_that_dies_leaves_one_run_however_much_happens_before
     assert status is not None
     assert status.generation == 3, "one run of the command, and the two"
     assert (status.phase == "cancelled") == applied
+
+
+async def test_what_was_rejected_is_not_applied_later_though_its_supervisor_died_before_the_ack(
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key was live, so its sender was told no; then it was free, and the same message came again."""
+    live = await client.submit(app.actors["add"].call(1), key="k")
+    await stranger.send("submit.add", {"one": 2}, Tenure_Key="k", Tenure_If_Live="reject")
+    async with another(app, nats_server) as commands:
+        await killed_at(commands, "before the ack", monkeypatch)
+    await rejected(client)
+    await live.cancel()
+    async with supervisors.run(app):
+        await until_empty(stranger, client)
+    assert (await client.run("k")).run_id == live.run_id
+    await rejected(client)
+
+
+@pytest.mark.parametrize("verb", ["submit", "replace", "cancel"])
+async def test_what_nobody_knew_is_not_applied_by_who_knows_it_once_it_was_rejected(
+    verb: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    nats_server: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the reason was; here the letter is there and the message still is, with no more said of why."""
+    await client.submit(app.actors["add"].call(1), key="k") if verb == "cancel" else None
+    what = verb if verb == "cancel" else f"{verb}.add"
+    await stranger.send(what, {} if verb == "cancel" else {"one": 2}, Tenure_Key="k")
+    async with another(app, nats_server) as commands:
+
+        async def refuse(message: Message, *_more: object) -> str:
+            return await commands._refused(message, Refusal("arguments", "of no use"))
+
+        monkeypatch.setattr(commands, "_take", refuse)
+        await killed_at(commands, "before the ack", monkeypatch)
+    async with supervisors.run(app):
+        await until_empty(stranger, client)
+    status = await client.status("k")
+    assert (status.phase if status is not None else "") == ("queued" if verb == "cancel" else "")
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -219,8 +219,8 @@ DEEDS = (
     Guard(
         "inbox: who has read a record looks whether the command is still stored",
         "src/tenure/supervisor/commands.py",
-        "return blind or await stores.inbox.holds(message.place, patience)",
-        "return True",
+        "            stored = await stores.inbox.holds(message.place, patience)\n",
+        "            stored = True\n",
         (
             REAL
             + "test_inbox_crashes.py::test_a_frozen_supervisor_that_comes_back_after_all_is_forgotten_applies_nothing",
@@ -270,6 +270,13 @@ DEEDS = (
         "            if self.table.follow(live.run_id, delivery):\n",
         "            if False:\n",
         (REAL + "test_short_waits.py",),
+    ),
+    Guard(
+        "inbox: what was rejected is rejected, though its supervisor died before the ack",
+        "src/tenure/supervisor/commands.py",
+        "return stored and not (looks and await self._is_rejected(message, patience))",
+        "return stored",
+        (REAL + "test_inbox_crashes.py",),
     ),
     # -- the namespace ---------------------------------------------------------------------------------------------
     Guard(

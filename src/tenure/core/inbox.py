@@ -28,8 +28,12 @@ def fate_of(command: c.Submit | c.Replace | c.Cancel, why: Why | None) -> Fate:
         return "applied"
     if why is Why.CROWDED:
         return "crowded"
-    rejects = isinstance(command, c.Submit) and command.if_live == "reject"
-    return "live" if why is Why.LIVE and rejects else "kept"
+    return "live" if why is Why.LIVE and may_be_rejected(command) else "kept"
+
+
+def may_be_rejected(command: c.Submit | c.Replace | c.Cancel) -> bool:
+    """Whether the key's record may be why it is rejected, by the first who has it in hand."""
+    return isinstance(command, c.Submit) and command.if_live == "reject"
 
 
 def was_cut_off(why: Why) -> bool:

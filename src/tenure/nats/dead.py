@@ -86,6 +86,14 @@ class Dead:
         data = self._codec.encode_rejected(rejected)
         await self._create(self._names.rejected(rejected.command), data, about, patience)
 
+    async def is_rejected(self, command: str, sent_at: float, patience: Patience) -> bool:
+        """Whether this command was rejected, as it was sent then (a later copy may be carried out). Raises Unavailable."""
+        found = await self._next(self._names.rejected(command), 1, patience)
+        try:
+            return found is not None and self._codec.decode_rejected(found[2]).sent_at == sent_at
+        except UNREADABLE:  # a newer Tenure's: its reason is none of ours
+            return True
+
     async def find_rejected(self, patience: Patience) -> AsyncIterator[Rejected]:
         """Every rejected command, the oldest first. Raises Unavailable."""
         wanted, sequence = self._names.rejected("*"), 1

@@ -17,7 +17,7 @@ from tenure.actors import Actor
 from tenure.core import commands as c
 from tenure.core.dead import rejected
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
-from tenure.core.inbox import expects_nothing, fate_of, was_cut_off
+from tenure.core.inbox import expects_nothing, fate_of, may_be_rejected, was_cut_off
 from tenure.core.marks import Place, command_id
 from tenure.core.outcomes import Why
 from tenure.crashes import Crashes
@@ -153,7 +153,7 @@ class Commands:
             subject=message.subject,
             headers=message.headers,
             data=message.data,
-            at=message.place.stored_us / 1_000_000,
+            at=_sent_at(message),
             place=message.place,
         )
         wish = read(sent, self._actors, stores.config.blob_limit_bytes)
@@ -171,19 +171,25 @@ class Commands:
     async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined:
         """Store what the command changes.
 
-        Whatever is written was read, and then the message was seen; but for the first try of what expects nothing.
+        Whatever is written was read, and then the message was seen; but for the first try of what expects nothing. What may
+        have been rejected already, and its sender told, is looked for as well.
         """
         stores = self._stores
         command, at = wish.command, NOTHING if expects_nothing(wish.command) else None
         if not isinstance(command, c.Cancel):
             task = await stores.with_args(command.task, wish.args, command.run_id, key=wish.key, patience=patience)
             command = replace(command, task=task)
-        first = at is not None
+        again = message.deliveries > 1 or not message.reply
+        looks = again or may_be_rejected(command)
+        first = at is not None and not again
 
         async def is_stored() -> bool:
             nonlocal first
             blind, first = first, False
-            return blind or await stores.inbox.holds(message.place, patience)
+            if blind:
+                return True
+            stored = await stores.inbox.holds(message.place, patience)
+            return stored and not (looks and await self._is_rejected(message, patience))
 
         result = await stores.runs.commit(wish.key, command, at=at, check=is_stored, patience=patience)
         if isinstance(command, c.Submit) and isinstance(result, Declined):
@@ -217,12 +223,16 @@ class Commands:
             self.forgetter.later(wish.key, command.seen, message.place, result)
         return fate
 
+    async def _is_rejected(self, message: Message, patience: Patience) -> bool:
+        """Whether a delivery of this very message was rejected: whoever did so died, or is slow, before its ack."""
+        return await self._stores.dead.is_rejected(_id_of(message), _sent_at(message), patience)
+
     # -- refusing ----------------------------------------------------------------------------------------------------
 
     async def _refused(self, message: Message, refusal: Refusal) -> str:
         """Keep it for people, with the reason, and tell its sender, if it says where; or put it off, where that may help."""
         stores, now = self._stores, self._stores.clock.now()
-        age = now - message.place.stored_us / 1_000_000
+        age = now - _sent_at(message)
         if refusal.reason in {"unknown_actor", "crowded", "unreadable"} and not (
             age > stores.config.command_patience_seconds and message.deliveries > _MANY_DELIVERIES
         ):
@@ -230,13 +240,13 @@ class Commands:
             return "put_off"
         headers = message.headers
         letter = rejected(
-            command=command_id(message.subject, headers.get("Tenure-Key"), headers.get(MSG_ID), message.place),
+            command=_id_of(message),
             subject=message.subject,
             reason=refusal.reason,
             text=refusal.text,
             headers=headers,
             data=message.data,
-            sent_at=message.place.stored_us / 1_000_000,
+            sent_at=_sent_at(message),
             now=now,
         )
         try:
@@ -255,6 +265,14 @@ class Commands:
 
     async def _put_off(self, message: Message) -> None:
         """Have it delivered again, to whoever asks first; the later, the longer it has waited already."""
-        age = self._stores.clock.now() - message.place.stored_us / 1_000_000
+        age = self._stores.clock.now() - _sent_at(message)
         wait = min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, age / 4))
         await self._stores.inbox.nak(message, wait * (0.75 + 0.5 * self._stores.clock.random()))
+
+
+def _id_of(message: Message) -> str:
+    return command_id(message.subject, message.headers.get("Tenure-Key"), message.headers.get(MSG_ID), message.place)
+
+
+def _sent_at(message: Message) -> float:
+    return message.place.stored_us / 1_000_000
