@@ -22,6 +22,7 @@ LEVELS = {level: level for level in ("debug", "info", "warning", "error")} | {"e
 
 MEANINGS = {
     "actor.crowded": "a worker that knows the actor listens and has no free slot: looked at again within 2 s",
+    "args.encrypted": "its large arguments are encrypted with a key that this process lacks: it is put off for who has that",
     "actor.unknown": "no worker that knows the actor listens: is its code deployed?",
     "attempt.failed": "an attempt failed; `error`: the type alone, `retried`: whether another follows",
     "blob.removed": "arguments or a result that nothing names any more",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tenure.core import permits, rates
 from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
+from tenure.core.moments import moment_of
 from tenure.core.permits import name_of
 from tenure.core.rates import PLACE_US, SECOND, is_rate, rate_name, window_of
 from tenure.core.records import Record, read_state
@@ -113,7 +114,7 @@ async def _limit(stores: Stores, name: str, parked: int) -> BoundRow | None:
         n=entry.n or None,
         in_use=len(entry.permits),
         held_by=tuple(
-            Place(key=held.key, run_id=held.run_id, session=held.session or None, since=_at(held.at))
+            Place(key=held.key, run_id=held.run_id, session=held.session or None, since=moment_of(held.at))
             for held in entry.permits
         ),
         waiting=parked + len(entry.line),
@@ -135,15 +136,12 @@ async def _rate(stores: Stores, name: str, parked: int) -> BoundRow | None:
         seconds=window / SECOND,
         in_use=sum(number for mark, number in entry.marks if mark + window > now) + len(places),
         held_by=tuple(
-            Place(key=place.key, run_id=place.run_id, session=None, since=_at(place.at / SECOND)) for place in places
+            Place(key=place.key, run_id=place.run_id, session=None, since=moment_of(place.at / SECOND))
+            for place in places
         ),
         waiting=parked,
         id=name,
     )
-
-
-def _at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 # -- what the runs of one have in common -------------------------------------------------------------------------------
@@ -159,7 +157,7 @@ async def _asked(stores: Stores, row: BoundRow, waiting: list[tuple[str, str]]) 
         if record is not None and record.run_id == run_id:
             row = _with(row, _told_by(record))
             if row.since is None and (run_id, key) in waiting:
-                row = replace(row, since=_at(record.queued_at))
+                row = replace(row, since=moment_of(record.queued_at))
     return row
 
 

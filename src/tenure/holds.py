@@ -292,8 +292,9 @@ def blocked(app: App, pattern: object, actor: object, args: object, where: objec
         ):
             raise _refusal("where", f"says what {one.argument!r} equals, and more of it: say one or the other")
         found[one.argument] = (*found.get(one.argument, ()), *_comparisons(one, (types or {}).get(one.argument)))
-    ordered = {field: tuple(sorted(set(values))) for field, values in sorted(found.items())}
-    return Switch(id="", at=0.0, kind="arguments", name=name, args=ordered)
+    if compared:
+        found = {field: tuple(sorted(set(values))) for field, values in sorted(found.items())}
+    return Switch(id="", at=0.0, kind="arguments", name=name, args=found)
 
 
 def _wheres(given: object) -> tuple[Where, ...]:

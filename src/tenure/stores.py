@@ -24,6 +24,7 @@ from tenure.core.outcomes import Apply, Effect, Signal, Wake, Why, effects_of
 from tenure.core.records import NO_ARGS, Blob, Entry, Holder, Phase, Record, Seen, Task
 from tenure.core.sealing import Codec, Sealer
 from tenure.core.subjects import Names
+from tenure.core.sweeps import SETTLE_SECONDS
 from tenure.gates import Gates
 from tenure.nats.blobs import Blobs
 from tenure.nats.connection import Connection
@@ -202,8 +203,10 @@ class Stores:
         """
         if found.record is None:
             return ()
-        effects = effects_of(found.record)
-        if Wake() in effects and found.record.run_id != in_hand and await self.work.is_stored(found.record, patience):
+        effects, record = effects_of(found.record), found.record
+        # A timer that has not fired by now is one for the time that the run was due before it was triggered.
+        timer = record.due > self.clock.now() - SETTLE_SECONDS
+        if Wake() in effects and record.run_id != in_hand and await self.work.is_stored(record, patience, timer=timer):
             effects = tuple(effect for effect in effects if not isinstance(effect, Wake))
         if not effects:
             return ()

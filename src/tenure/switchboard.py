@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
+from tenure.core.errors import EncryptedRecord, OutcomeUnknown, TenureError, Unavailable, UnreadableRecord
 from tenure.core.records import Record
 from tenure.core.switches import Board, Rules, Switch
 from tenure.nats.patience import Patience
@@ -88,7 +88,7 @@ class Switchboard:
         return rules.queue(record.task.queue, at) or rules.run(record.key, record.task.actor, args, at)
 
     async def of(self, record: Record, patience: Patience) -> Switch | None:
-        """The same, where the arguments are yet to be read. Raises Unavailable."""
+        """The same, where the arguments are yet to be read. Raises Unavailable, EncryptedRecord."""
         if self.rules.idle:
             return None
         args = b""
@@ -97,7 +97,9 @@ class Switchboard:
                 args = await self._stores.get_args(record.task, patience)
             except (Unavailable, OutcomeUnknown):
                 raise
-            except TenureError:  # its body cannot run without them: it is claimed to fail
+            except TenureError as error:  # its body cannot run without them: it is claimed to fail
+                if isinstance(error, EncryptedRecord) and self._stores.codec.lacks(error.key_id):
+                    raise
                 args = b""
         return self.now(record, args)
 

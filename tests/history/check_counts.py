@@ -55,12 +55,16 @@ def fenced(evidence: Evidence) -> tuple[int, int, int]:
 
 
 def _lost_its_run(known: Known, start: BodyLine) -> bool:
-    """Whether a body's run was taken from it by another attempt, or ended by others: not by itself, nor by a newer generation."""
+    """Whether a body's run was taken from it by another attempt, or ended by others: not by itself, nor by a newer generation.
+
+    Where answers get lost it may have ended it itself and not know: once the next attempt has begun it is told the same.
+    """
     mine = HolderSeen(start.session, start.run_id, start.attempt)
     revisions = known.of_key[start.key]
     later = islice(revisions, bisect_right(revisions, start.fence, key=lambda revision: revision.seq), None)
-    left = next((revision for revision in later if revision.holder != mine), None)
-    return left is not None and _is_anothers(left, mine)
+    left = (revision for revision in later if revision.holder != mine)
+    exact = known.evidence.counted_exactly or known.evidence.told_exactly
+    return any(_is_anothers(revision, mine) for revision in islice(left, 1 if exact else None))
 
 
 def _is_anothers(revision: Revision, mine: HolderSeen) -> bool:

@@ -287,6 +287,7 @@ def retried_and_counted_as_fenced() -> Story:
     story.end(2.9)
     story.finish()
     story.evidence.counts = Counts(fenced={1: 1})
+    story.evidence.told_exactly = True
     return story
 
 

@@ -21,6 +21,7 @@ from tenure import (
     EncryptedRecord,
     Encryption,
     Fail,
+    KeyConflict,
     Limit,
     Outcome,
     RateLimit,
@@ -309,6 +310,43 @@ async def test_a_blob_that_was_exchanged_does_not_open(namespace: str, nats_serv
                 with pytest.raises(RunFailed, match=f"{run.run_id}.args.* {why}"):
                     await run.result(timeout=10)
                 assert await client.dead.get(run.key) is not None
+
+
+async def test_large_arguments_differ_though_they_are_encrypted(namespace: str, nats_server: str) -> None:
+    """And are the same, whoever stored them: with another key, or with none."""
+    apps = {number: app_of(namespace, key(number) if number else None) for number in (0, 1, 2)}
+    async with apps[1].connect(nats_server) as client, apps[2].connect(nats_server) as other:
+        echo = apps[1].actors["echo"]
+        run = await client.submit(echo.call(LARGE), key="k", delay=3_600)
+        assert not (await client.submit(echo.call(LARGE), key="k", if_differs="error")).accepted
+        assert not (await other.submit(apps[2].actors["echo"].call(LARGE), key="k", if_differs="error")).accepted
+        with pytest.raises(KeyConflict):
+            await client.submit(echo.call(LARGE + "!"), key="k", if_differs="error")
+        async with apps[0].connect(nats_server) as plain:
+            before = await plain.submit(apps[0].actors["echo"].call(LARGE), key="plain", delay=3_600)
+            assert not (await client.submit(echo.call(LARGE), key="plain", if_differs="error")).accepted
+        for each in (run, before):
+            record = (await client.stores.runs.read(each.key)).record
+            assert record is not None
+            assert record.task.blob is not None
+            assert (record.task.blob.digest.encode() in await _stored(client, each.key)) == (each is before)
+
+
+async def test_who_lacks_the_key_of_large_arguments_alone_does_not_fail_the_run(
+    namespace: str, nats_server: str
+) -> None:
+    """The record was written anew, with the newer key; what it names was not."""
+    rotated, newest = app_of(namespace, key(2)), app_of(namespace, key(3))
+    async with app_of(namespace, key(1)).connect(nats_server) as client, rotated.connect(nats_server) as both:
+        run = await client.submit(rotated.actors["echo"].call(LARGE), key="k", delay=3_600)
+        await both.trigger("k")
+        async with Workers(nats_server).run(newest) as running:
+            await wait_until(
+                lambda: running.worker.metrics.outcomes["echo", "snoozed"], description="it is left to who has the key"
+            )
+        async with Workers(nats_server).run(rotated):
+            assert await (await both.run("k")).result(timeout=20) == LARGE
+        assert (await both.run("k")).run_id == run.run_id
 
 
 async def test_a_dead_letter_whose_key_is_missing_is_listed_and_not_replayed(namespace: str, nats_server: str) -> None:

@@ -79,6 +79,30 @@ async def test_nothing_is_passed_over_again_while_nothing_happens(
         await wait_until(lambda: len(passes) > before + 2, description="as long as it waits nothing is taken for still")
 
 
+async def test_what_is_due_is_looked_for_then_whatever_its_timer_says(
+    app: App, client: Client, supervisors: Supervisors, passes: list[bool]
+) -> None:
+    """Its timer is one for an hour later: it was triggered by a client that died before the wake-up; or the server fires none."""
+
+    @app.actor
+    async def later() -> None:
+        pass
+
+    run = await client.submit(later.call(), key="a", delay=4)
+    stores = client.stores
+    record = (await stores.runs.read("a")).record
+    assert record is not None
+    assert isinstance(await stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {}), dict)
+    assert (await stores.conn.put(app.names.timer("a", run.run_id, 0), b"")).error is None
+    async with supervisors.run(app):
+        await wait_until(lambda: passes and passes[-1], description="nothing is to be done yet")
+
+        async def woken() -> bool:
+            return await stores.work.is_awake(record)
+
+        await wait_until(woken, description="it is due, and has a wake-up", timeout=15)
+
+
 async def test_what_no_stream_would_tell_of_keeps_it_from_resting(
     app: App, client: Client, supervisors: Supervisors, passes: list[bool]
 ) -> None:

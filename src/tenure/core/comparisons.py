@@ -38,8 +38,9 @@ def kind_of(value: object) -> type | None:
     """Of what kind a value is that has an order: ``float`` (any number), ``str``; None: it has none."""
     if isinstance(value, str):
         return str
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float if is_number else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float if isinstance(value, int) or math.isfinite(value) else None  # an int may be too large for a float
 
 
 def fits_of(values: tuple[str, ...]) -> Callable[[Any], bool]:

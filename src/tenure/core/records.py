@@ -79,7 +79,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """Where a payload over the inline limit lies: object ``name``, ``size`` in bytes, SHA-256 ``digest`` (hex; empty: encrypted)."""
+    """Where a payload over the inline limit lies: object ``name``, ``size`` in bytes, SHA-256 ``digest`` of it (hex)."""
 
     name: str
     size: int

@@ -239,13 +239,17 @@ class Codec:
         """The bytes to store of a blob. Whose it is the record says that names it, within its own box."""
         return self._sealed(b"", data, self._about("blob", name)) if self.seals else data
 
-    def open_blob(self, data: bytes, name: str) -> bytes | None:
-        """What a stored blob holds; None if it is not sealed. Raises EncryptedRecord."""
+    def open_blob(self, data: bytes, name: str) -> bytes:
+        """What a stored blob holds, sealed or not. Raises EncryptedRecord."""
         parts = _parts(data) if data.startswith(_SEALED_BLOB) else None
         if parts is None:
-            return None
+            return data
         _, key_id, box = parts
         return self._open(key_id, box, self._about("blob", name), f"the blob {name}")
+
+    def lacks(self, key_id: str) -> bool:
+        """Whether it is for want of this key that something does not open: another process may have it."""
+        return self._sealer is None or not self._sealer.has(key_id)
 
     # -- boxes -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class Codec:
         self, key_id: str, box: bytes, about: bytes, what: str, *, key: str = "", record: Record | None = None
     ) -> bytes:
         sealer = self._sealer
-        if sealer is None or not sealer.has(key_id):
+        if sealer is None or self.lacks(key_id):
             hint = "give it in $TENURE_ENCRYPTION_KEYS, or to App(encryption=)"
             msg = f"{what} is {told(key_id)}, and this process has no such key: {hint}"
             raise EncryptedRecord(msg, key=key, key_id=key_id, record=record)
@@ -283,7 +287,7 @@ def told(key_id: str) -> str:
 def _parts(data: bytes) -> tuple[bytes, str, bytes] | None:
     """Head, key id and box; None for what is plain."""
     head, _, rest = data.partition(b"\n")
-    if not rest:
+    if not rest or (head and not head.endswith(b"}")):  # JSON that somebody has written over several lines
         return None
     key_id, _, box = rest.partition(b"\n")
     return (head, key_id.decode(), box) if _key_id(key_id) else None
@@ -308,7 +312,7 @@ def _hide(record: Record) -> tuple[Record, _Hidden]:
         record,
         task=_blank_task(task),
         failure=None,
-        last=None if last is None else replace(last, result=NULL, failure=None, reason=""),
+        last=None if last is None else replace(last, result=NULL, blob=_blank_blob(last.blob), failure=None, reason=""),
         stop=None if stop is None else replace(stop, reason=""),
         outbox=tuple(
             replace(entry, task=_blank_task(entry.task), dead=_blank_deaths(entry.dead)) for entry in record.outbox
@@ -341,7 +345,12 @@ def _blank_letter(letter: DeadLetter) -> DeadLetter:
 
 def _blank_task(task: Task) -> Task:
     policy = task.policy if task.policy.hooks is None else replace(task.policy, hooks=None)
-    return replace(task, args=NO_ARGS, policy=policy)
+    return replace(task, args=NO_ARGS, blob=_blank_blob(task.blob), policy=policy)
+
+
+def _blank_blob(blob: Blob | None) -> Blob | None:
+    """Its digest tells equal arguments, so it is a user's as they are."""
+    return None if blob is None else replace(blob, digest="")
 
 
 def _blank_deaths(deaths: tuple[Death, ...]) -> tuple[Death, ...]:

@@ -59,8 +59,12 @@ class Switch(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def is_same(self, other: Switch) -> bool:
         """Whether both are about the same thing."""
-        mine = (self.kind, self.name, self.pattern, self.args)
-        return mine == (other.kind, other.name, other.pattern, other.args)
+        mine = (self.kind, self.name, self.pattern, self._values)
+        return mine == (other.kind, other.name, other.pattern, other._values)
+
+    @property
+    def _values(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(values) for name, values in self.args.items()}
 
 
 class Board(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -107,9 +107,8 @@ class Blobs:
         except (nats.errors.Error, TimeoutError) as error:
             msg = f"cannot store the blob {name}: {error!r}"
             raise Unavailable(msg) from error
-        # What is sealed proves itself; and stored again, by a repeat, it is sealed anew, and has another digest.
-        digest = "" if self._codec.seals else hashlib.sha256(data).hexdigest()
-        return Blob(name=name, size=len(data), digest=digest)
+        # Of what was given: sealed anew by a repeat, or by who does not seal, it is the same.
+        return Blob(name=name, size=len(data), digest=hashlib.sha256(data).hexdigest())
 
     async def get(self, blob: Blob) -> bytes:
         """Read a blob. Raises Unavailable, EncryptedRecord, or TenureError if it is gone or not what was stored."""
@@ -122,9 +121,7 @@ class Blobs:
         except (nats.errors.Error, TimeoutError) as error:
             msg = f"cannot read the blob {blob.name}: {error!r}"
             raise Unavailable(msg) from error
-        opened = self._codec.open_blob(data, blob.name)
-        if opened is not None:
-            return opened
+        data = self._codec.open_blob(data, blob.name)
         if hashlib.sha256(data).hexdigest() != blob.digest:
             msg = f"blob {blob.name} is damaged: its digest is not {blob.digest}"
             raise TenureError(msg)

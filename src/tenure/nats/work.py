@@ -200,14 +200,14 @@ class Work:
         head = f'{{"i":"{self.incarnation}","g":{record.generation},"r":{revision}{mark}}}\n'.encode()
         return head + data if len(data) <= self._conn.config.wake_limit_bytes else head
 
-    async def is_stored(self, record: Record, patience: Patience | None = None) -> bool:
+    async def is_stored(self, record: Record, patience: Patience | None = None, *, timer: bool = True) -> bool:
         """Whether a wake-up, a timer or a parked message [38] of the record's run is stored: up to three look-ups.
 
-        Raises Unavailable: at once, or when ``patience`` is spent.
+        Without ``timer`` that does not count. Raises Unavailable: at once, or when ``patience`` is spent.
         """
         return (
             await self.is_awake(record, patience)
-            or await self._has(self._timer(record), patience)
+            or (timer and await self._has(self._timer(record), patience))
             or await self._has(self._names.park("*", record.key, record.run_id), patience)
         )
 

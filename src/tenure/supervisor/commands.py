@@ -249,8 +249,11 @@ class Commands:
             sent_at=_sent_at(message),
             now=now,
         )
+        patience = Patience(stores.clock, stores.config.patience_seconds)
+        if not await stores.inbox.holds(message.place, patience):  # who had it next has decided: this stood still
+            return "kept"
         try:
-            await stores.dead.keep_rejected(letter, Patience(stores.clock, stores.config.patience_seconds))
+            await stores.dead.keep_rejected(letter, patience)
         except StillOwed as error:  # the dead stream is gone or full: the command waits for a person
             _log.warning("command.not_kept", subject=message.subject, error=str(error))
             await self._put_off(message)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tenure.core import commands as c
-from tenure.core.errors import NewerSchema, TenureError, UnreadableRecord
+from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
 from tenure.core.permits import Entry, Give, Permit
 from tenure.core.rates import SECOND, is_rate
@@ -191,7 +191,10 @@ class Places:
         result = transition(record, asked, self._stores.clock.now())
         if not isinstance(result, Refused) or result.why is not Why.LIMITED:
             return False
-        return not self._board.known or await self._board.of(record, patience) is None
+        try:
+            return not self._board.known or await self._board.of(record, patience) is None
+        except EncryptedRecord:  # of its arguments; a worker that has the key sees whether they are blocked
+            return True
 
     async def _wake_reserved(self, name: str, found: Found, record: Record, patience: Patience) -> None:
         """Its wake-up was not stored; or it was given to a process that is frozen, whose pulls were still at the server [31].

@@ -160,7 +160,8 @@ class Supervisor(Service):
             self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
             await asyncio.sleep(pause)
             if everything:
-                await self._while_still(sweep, before, started + LONGEST_SECONDS)
+                due = self.stores.clock.steady() + sweep.soonest - self.stores.clock.now()
+                await self._while_still(sweep, before, min(started + LONGEST_SECONDS, due))
 
     async def _while_still(self, sweep: Sweep, before: Seen, until: float) -> None:
         """Wait for as long as a pass would find what the last one has found."""

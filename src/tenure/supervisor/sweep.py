@@ -8,6 +8,7 @@ and will never be delivered is removed before that: it would pass for a wake-up.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from tenure.core.records import TERMINAL, Phase, read_state
@@ -58,6 +59,8 @@ class Sweep:
         self.calm = False
         """Whether the last pass met nothing but records that are over, or due later, and their timers: only something new
         changes that. A wake-up may become a stray, and a place under a limit be left, with no word of it in a stream."""
+        self.soonest = math.inf
+        """When the first of what is due later is due: its timer may be one for a later time, or never fire."""
 
     async def whole(self, is_mine: Callable[[str], bool]) -> int:
         """Look for everything, at the configured pace; how many records were passed. Raises Unavailable."""
@@ -71,6 +74,7 @@ class Sweep:
         passed = put_off = 0
         parked = LeftParked(stored.parked)
         self.calm = not (stored.parked or stored.wakeups or limits)
+        self.soonest = math.inf
 
         def on_header(header: Header) -> None:
             nonlocal passed, put_off
@@ -82,6 +86,8 @@ class Sweep:
             if state.is_over(now):
                 return
             later = state.phase is Phase.WAITING and state.due > now
+            if later:
+                self.soonest = min(self.soonest, state.due)
             self.calm = self.calm and not state.flags and (later or state.phase in TERMINAL)
             if state.autostart:
                 self._schedules.saw(header.key, state)

@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from tenure.context import Context
-from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, TenureError, Unavailable, UnreadableRecord
+from tenure.core.errors import (
+    NewerSchema,
+    StillOwed,
+    TenureError,
+    UnreadableRecord,
+)
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
-from tenure.core.records import Failure, Record
+from tenure.core.records import Record
 from tenure.core.sessions import Progress
 from tenure.lease import Lease
 from tenure.metrics import Metrics
@@ -29,7 +34,8 @@ from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.tracing import find_tracing
-from tenure.worker.body import Ended, Halted, Raised, run_body
+from tenure.worker.arguments import arguments
+from tenure.worker.body import Ended, Halted, run_body
 from tenure.worker.counting import Counting
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
@@ -244,12 +250,9 @@ class Handler:
 
     async def _body(self, live: Live, context: Context, record: Record, patience: Patience) -> Ended:
         actor = self._app.actors[record.task.actor]
-        try:
-            args = await self._stores.get_args(record.task, patience)
-        except (Unavailable, OutcomeUnknown):
-            raise
-        except TenureError as error:  # the blob is gone or damaged: no attempt can do better
-            return Raised(Failure(type=type(error).__name__, message=str(error)), final=True)
+        args = await arguments(self._stores, live, record, patience)
+        if not isinstance(args, bytes):
+            return args
         limit = self._stores.config.traceback_limit_bytes
         if actor.home is not None:
             await self._make_ready(live, Found(record, 0))  # unless it is: what was read before the claim may be stale

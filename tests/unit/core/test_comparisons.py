@@ -11,18 +11,20 @@ from msgspec import Struct
 from tenure.core.comparisons import fits_of, in_words
 from tenure.core.switches import Board, Rules, Switch, decode_board, encode_board
 
-VALUES: list[Any] = [None, True, 1, 1.0, 99, 100, 100.0, 101, "100", "", "acme", "zeta", [100], {"n": 100}]
+HUGE = 10**400
+"""JSON has it, a float has not."""
+VALUES: list[Any] = [None, True, 1, 1.0, 99, 100, 100.0, 101, HUGE, "100", "", "acme", "zeta", [100], {"n": 100}]
 
 
 @pytest.mark.parametrize(
     ("compared", "fit"),
     [
-        ((">=100",), [100, 100.0, 101]),
-        ((">100",), [101]),
+        ((">=100",), [100, 100.0, 101, HUGE]),
+        ((">100",), [101, HUGE]),
         (("<100",), [1, 1.0, 99]),
         (("<=100.0",), [1, 1.0, 99, 100, 100.0]),
-        (("!=100",), [None, True, 1, 1.0, 99, 101, "100", "", "acme", "zeta", [100], {"n": 100}]),
-        (("!=null", "!=true"), [1, 1.0, 99, 100, 100.0, 101, "100", "", "acme", "zeta", [100], {"n": 100}]),
+        (("!=100",), [None, True, 1, 1.0, 99, 101, HUGE, "100", "", "acme", "zeta", [100], {"n": 100}]),
+        (("!=null", "!=true"), [1, 1.0, 99, 100, 100.0, 101, HUGE, "100", "", "acme", "zeta", [100], {"n": 100}]),
         (("<=101", ">=100"), [100, 100.0, 101]),
         (('>="acme"',), ["acme", "zeta"]),
         (('<"acme"',), ["100", ""]),
