@@ -178,7 +178,7 @@ def _with_arguments(switches: list[tuple[Switch, _Tests]], args: bytes, now: flo
 
 # -- what may be given -----------------------------------------------------------------------------------------------
 
-_SYSTEM = re.compile(r"\$|_INBOX\.|tenure\.|(?:KV_|OBJ_)?TENURE_|limit\.|switch\.")
+_SYSTEM = re.compile(r"\$|_INBOX\.|tenure\.|(?:KV_|OBJ_)?TENURE_|limit\.|rate\.|switch\.")
 """How the names begin that Tenure and the server keep for themselves."""
 _WILD = re.compile(r"[*?\[]")
 

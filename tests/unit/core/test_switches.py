@@ -131,6 +131,7 @@ def test_a_value_blocks_what_a_limit_takes_for_the_same(value: Any) -> None:
         "TENURE_docs*",
         "KV_TENURE_*",
         "limit.*",
+        "rate.*",
         "switch.*",
         "_INBOX.*",
     ],
