@@ -47,7 +47,7 @@ async def reach(stores: Stores, switch: Switch) -> dict[str, int]:
                 continue
             if record is None or record.phase in TERMINAL or record.task.actor != switch.name:
                 continue
-            if rules.run(key, switch.name, await _args(stores, record, stores.runs.patience()), now) is not None:
+            if rules.run(key, switch.name, await arguments_of(stores, record, stores.runs.patience()), now) is not None:
                 phases[_phase(record.phase, record.due, now)] += 1
 
     await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(found)))))
@@ -64,10 +64,11 @@ def _phase(phase: Phase, due: float, now: float) -> str:
     return phase.value if phase is not Phase.WAITING else "scheduled" if due > now else "queued"
 
 
-async def _args(stores: Stores, record: Record, patience: Patience) -> bytes:
+async def arguments_of(stores: Stores, record: Record, patience: Patience) -> bytes:
+    """What a run is given; empty if it is gone or nobody here can read it. Raises Unavailable, OutcomeUnknown."""
     try:
         return await stores.get_args(record.task, patience)
     except (Unavailable, OutcomeUnknown):
         raise
-    except TenureError:  # they are gone: such a run fits nothing
+    except TenureError:  # such a run fits nothing
         return b""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
+import msgspec
+import pytest
+
+from tenure import App
+from tenure.core.records import encode, state_of
+from tenure.nats.scan import STATE
 from tests.e2e.commands import Cli
 
 
@@ -92,6 +99,31 @@ def test_an_argument_that_no_stored_run_has_is_pointed_out(own: Cli) -> None:
     assert "no run of 'greet' that is stored has nmae" in complaint
     assert "they have at, name, times" in complaint
     assert own.fast("block", "--actor", "greet", "--arg", "name=x")[1] == ""
+
+
+@pytest.mark.parametrize("gone", ["newer", "blob"])
+def test_a_stored_run_that_cannot_be_read_stands_in_the_way_of_no_block(own: Cli, gone: str) -> None:
+    """The names of arguments are looked up in others: one was written by a newer Tenure, or its arguments are gone."""
+    for key, text in (("readable", "x"), ("other", "x" * 200_000)):
+        own.fast("submit", "tasks:app", "say", "--key", key, "--arg", f"text={text}", "--delay", "1h")
+
+    async def spoil() -> None:
+        async with App(own.namespace).connect(own.url) as client:
+            stores = client.stores
+            record = (await stores.runs.read("other")).record
+            assert record is not None
+            assert record.task.blob is not None
+            if gone == "blob":
+                async for blob in stores.blobs.kept(stores.runs.patience()):
+                    await stores.blobs.remove(blob, stores.runs.patience())
+            else:
+                newer = msgspec.json.encode(msgspec.json.decode(encode(record)) | {"schema": 99})
+                await stores.conn.put(stores.names.record("other"), newer, {STATE: state_of(record)})
+
+    asyncio.run(spoil())
+    assert own.fast("block", "--actor", "say", "--arg", "text=x")[1] == ""
+    assert "they have text" in own.fast("block", "--actor", "say", "--arg", "txet=x")[1]
+    assert len(own.fast_json("blocks")) == 2
 
 
 def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:

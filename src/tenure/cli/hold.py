@@ -16,11 +16,12 @@ from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.parsing import duration, moment
 from tenure.cli.problems import Exit, NotFound, NothingThere, complain
 from tenure.client import Client
-from tenure.core.errors import ConfigError, InvalidCall
+from tenure.core.errors import ConfigError, InvalidCall, NewerSchema, UnreadableRecord
 from tenure.core.records import State, read_state
 from tenure.core.subjects import check_name
 from tenure.holds import AnyOf, Hold, Where, blocked
 from tenure.nats.scan import Header
+from tenure.reach import arguments_of
 
 _LOOKED_AT = 20
 """Runs whose arguments are read."""
@@ -258,11 +259,13 @@ async def _say_what_is_unknown(client: Client, actor: str, named: set[str]) -> N
     keys = [key for key, state in await _stored(client) if state.actor == actor]
     known: set[str] = set()
     for key in keys[-_LOOKED_AT:]:
-        record = (await client.stores.runs.read(key)).record
+        try:
+            record = (await client.stores.runs.read(key)).record
+        except (NewerSchema, UnreadableRecord):  # others may tell
+            continue
         if record is not None and record.task.actor == actor:
-            known |= msgspec.json.decode(
-                await client.stores.get_args(record.task, client.stores.runs.patience()), type=dict[str, msgspec.Raw]
-            ).keys()
+            args = await arguments_of(client.stores, record, client.stores.runs.patience())
+            known |= msgspec.json.decode(args or b"{}", type=dict[str, msgspec.Raw]).keys()
     unknown = ", ".join(sorted(named - known))
     if not keys:
         complain(f"no run of an actor {actor!r} is stored, so its name and {unknown} were not checked (--app would)")
