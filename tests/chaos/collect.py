@@ -22,7 +22,7 @@ from tenure.nats.scan import Header
 from tenure.stores import Stores
 from tenure.worker.refusals import FENCED
 from tests.chaos.bodies import app
-from tests.history.evidence import CHIME, EntrySeen, HolderSeen, Revision, SessionSeen
+from tests.history.evidence import CHIME, CHIME_LATE_SECONDS, EntrySeen, HolderSeen, Revision, SessionSeen
 from tests.history.reading import entry_of, revision_of
 
 HISTORY = f"CHAOS_{app.namespace}_HISTORY"
@@ -42,14 +42,16 @@ async def set_up(stores: Stores) -> None:
 
 
 async def owing(stores: Stores) -> dict[str, str]:
-    """Every key that is not at rest, and every message in the work stream: what it is."""
-    found: dict[str, str] = {}
+    """Every key that is not at rest, and every message in the work stream: what it is. The schedule owes what is late of it."""
+    found: dict[str, str] = {CHIME: "it never began"}
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
-        if header.key == CHIME or (state is not None and state.is_over(stores.clock.now())):
-            return  # the one goes on, the other is gone
-        if state is None or state.phase not in TERMINAL or state.flags:
+        now = stores.clock.now()
+        if state is not None and (state.is_over(now) or (header.key == CHIME and state.due > now - CHIME_LATE_SECONDS)):
+            found.pop(header.key, None)
+            return  # the one is gone, the other goes on
+        if header.key == CHIME or state is None or state.phase not in TERMINAL or state.flags:
             found[header.key] = header.state
 
     await stores.runs.scan(on_header, _PAGE)

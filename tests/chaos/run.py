@@ -184,6 +184,7 @@ class Chaos:
                 sessions = await collect.sessions(stores)
             told = await collect.fenced(stores)
             self._scraped = {child.pid for child in self._children if self._scrape(child)}
+            looked_at = stores.clock.now()
             records = await collect.records(stores)
             self._recorder.end("term", 5.0)
             events = {r.seq: r for path in self._logs.glob("events-*") for r in read(path, Revision)}
@@ -196,6 +197,7 @@ class Chaos:
                 asks=[line for path in self._logs.glob("asks-*") for line in read(path, AskLine)],
                 revisions=with_expiries(revisions, clocks),
                 records=records,
+                looked_at=looked_at,
                 sessions=sessions,
                 deaths=[],
                 alive=alive,

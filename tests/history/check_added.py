@@ -6,7 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.history.evidence import CHIME, CHIME_SECONDS, CommandLine, Violation
+from tests.history.evidence import (
+    CHIME,
+    CHIME_LATE_SECONDS,
+    CHIME_SECONDS,
+    TAKEOVER_SECONDS,
+    CommandLine,
+    Violation,
+)
 from tests.history.known import Body, Known
 
 
@@ -14,6 +21,7 @@ def check_added(known: Known) -> Iterator[Violation]:
     """Everything that can be seen of them."""
     yield from _limits_hold(known)
     yield from _ticks_come_once(known)
+    yield from _ticks_go_on(known)
     yield from _commands_are_applied_once(known)
 
 
@@ -78,6 +86,20 @@ def _ticks_come_once(known: Known) -> Iterator[Violation]:
                 CHIME,
                 f"generation {before.generation} was for {before.tick:.3f}, {after.generation} is for {after.tick:.3f}",
             )
+
+
+def _ticks_go_on(known: Known) -> Iterator[Violation]:
+    """A chain that was never begun, or that has stopped, has no two neighbours that are wrong."""
+    evidence = known.evidence
+    if not evidence.quiet or not evidence.looked_at:
+        return
+    newest = evidence.records.get(CHIME)
+    if newest is None:
+        yield Violation("each tick once", CHIME, "it has no record")
+        return
+    late = evidence.looked_at - (newest.tick or newest.due)
+    if late > CHIME_LATE_SECONDS + TAKEOVER_SECONDS:
+        yield Violation("each tick once", CHIME, f"generation {newest.generation} is its last, for {late:.1f} s ago")
 
 
 # -- the inbox -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ HOOKED = "hooked"
 """The actor that has a hook for each way in which its runs can end."""
 CHIME, CHIME_SECONDS = "chime", 2.0
 """The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
+CHIME_LATE_SECONDS, TAKEOVER_SECONDS = 10.0, 20.0
+"""How late its newest tick may be once all is at rest, and how long a run of it may wait for who takes over from the dead."""
 SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0
 """The actor that is debounced."""
 COOLED, COOLDOWN_SECONDS = "cooled", 2.0
@@ -272,6 +274,7 @@ class Clocks(Struct, frozen=True, kw_only=True):
 class Evidence(Struct, kw_only=True):
     """Everything. ``records`` is the scan at the end; ``revisions`` are all that were seen, in the order of ``seq``.
 
+    ``looked_at``: when that scan began, on the server's clock; 0 where nobody scanned.
     ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
     line, so that what no ask explains is a fault. ``counted_exactly``: nothing went wrong that may cost a count.
     ``fenced``: whose outcome was refused as another attempt's, as the history was told, of all of them if ``told_exactly``;
@@ -291,6 +294,7 @@ class Evidence(Struct, kw_only=True):
     letters: list[str] = field(default_factory=list)
     quiet: bool = True
     rest_seconds: float = 0.0
+    looked_at: float = 0.0
     clocks: Clocks = Clocks()
     asks_whole: bool = False
     counted_exactly: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.history.evidence import CHIME, CommandLine, LimitSeen
+from tests.history.evidence import CHIME, CHIME_LATE_SECONDS, TAKEOVER_SECONDS, CommandLine, LimitSeen
 from tests.history.stories import KEY, Story, ran_well
 from tests.history.stories_rules import ended_by_its_canceller
 
@@ -72,6 +72,15 @@ def each_tick() -> Story:
     return ticked(10.0, 12.0, 14.0)
 
 
+def looked_at(story: Story, at: float) -> Story:
+    story.evidence.looked_at = at
+    return story
+
+
+def goes_on() -> Story:
+    return looked_at(each_tick(), 15.0)
+
+
 def commanded(*commands: CommandLine) -> Story:
     story = ran_well()
     story.evidence.commands = list(commands)
@@ -117,6 +126,14 @@ def tick_that_comes_twice() -> Story:
     return ticked(10.0, 12.0, 12.0)
 
 
+def never_fired() -> Story:
+    return looked_at(ran_well(), 100.0)
+
+
+def stopped() -> Story:
+    return looked_at(each_tick(), 14.1 + CHIME_LATE_SECONDS + TAKEOVER_SECONDS)
+
+
 def command_lost() -> Story:
     return commanded(command(), command("replace", "r2", "2"))
 
@@ -159,6 +176,7 @@ GOOD_ADDED = [
     beside_a_body_whose_session_is_closed,
     beside_a_body_that_was_ended_for_it,
     each_tick,
+    goes_on,
     applied,
     never_heard,
     rejected,
@@ -168,6 +186,8 @@ BAD_ADDED = {
     three_under_a_limit_of_two: "limits hold",
     too_many_places: "limits hold",
     tick_left_out: "each tick once",
+    never_fired: "each tick once",
+    stopped: "each tick once",
     tick_that_comes_twice: "each tick once",
     command_lost: "commands once",
     accepted_and_forgotten: "commands once",

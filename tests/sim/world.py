@@ -317,6 +317,7 @@ class World:
             bodies=self._bodies,
             asks=self._asks,
             revisions=with_expiries(self._revisions, clocks),
+            looked_at=stores.clock.now(),
             records=await collect.records(stores),
             sessions=sessions,
             deaths=self._deaths,
