@@ -77,9 +77,17 @@ def table_of(
 
 
 def too_few(evidence: Evidence, *, keys: int) -> str:
-    """Why the run has shown too little, empty if it has not."""
-    named = len({r.key for r in evidence.revisions})
-    return f"only {named} keys" if named < keys else ""
+    """Why the run has shown too little, empty if it has not; with no least number of ``keys`` nothing is too little."""
+    if not keys:
+        return ""
+    seen = {
+        "keys": (len({r.key for r in evidence.revisions}), keys),
+        "bodies under a limit": (sum(1 for line in evidence.bodies if line.allowed), 1),
+        "ticks": (len({r.run_id for r in evidence.revisions if r.key == CHIME and r.run_id}), 2),
+        "commands acknowledged": (sum(line.acked and not line.refusal for line in evidence.commands), 1),
+        "commands rejected": (len(evidence.rejected), 1),
+    }
+    return ", ".join(f"only {number} {what}" for what, (number, least) in seen.items() if number < least)
 
 
 def show(table: Table, violations: list[Violation], most: int = 40) -> None:

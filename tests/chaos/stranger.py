@@ -55,10 +55,10 @@ class Stranger:
         self._number = 0
 
     async def ask(self) -> None:
-        """One thing, chosen by chance."""
+        """One thing, chosen by chance; the first is wrong, so that also a short run has some that are."""
         dice = self._chance.random()
         seconds = round(0.5 * self._chance.random() ** 2, 3)
-        if dice < 0.08:
+        if not self._number or dice < 0.08:
             verb, body, headers = self._chance.choice(_WRONG)
             await self._send(verb, f"bad-{self._next()}", body, headers)
         elif dice < 0.6:

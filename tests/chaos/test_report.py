@@ -1,0 +1,45 @@
+"""A run that has shown nothing of what it is there to show has failed, however well it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from tests.chaos.report import too_few
+from tests.history.evidence import CHIME, CommandLine, Evidence, Revision
+from tests.history.stories import ran_well
+
+
+def full() -> Evidence:
+    """One of each, and two ticks."""
+    evidence = ran_well().evidence
+    evidence.bodies[0] = replace(evidence.bodies[0], limit="solo", allowed=1)
+    evidence.revisions += [
+        Revision(seq=90 + number, before=0, key=CHIME, run_id=f"c{number}", generation=number) for number in (1, 2)
+    ]
+    evidence.commands = [CommandLine(wall=0.4, verb="submit", key="mail", id="1", acked=True, run_id="m1")]
+    evidence.rejected = {"c9"}
+    return evidence
+
+
+def test_what_shows_one_of_each_is_enough() -> None:
+    assert too_few(full(), keys=2) == ""
+    assert too_few(full(), keys=3) == "only 2 keys"
+    assert too_few(ran_well().evidence, keys=0) == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "take_away"),
+    [
+        ("only 0 bodies under a limit", lambda evidence: evidence.bodies.clear()),
+        ("only 1 ticks", lambda evidence: evidence.revisions.pop()),
+        ("only 0 commands acknowledged", lambda evidence: evidence.commands.clear()),
+        ("only 0 commands rejected", lambda evidence: evidence.rejected.clear()),
+    ],
+)
+def test_what_it_lacks_is_told(told: str, take_away: Callable[[Evidence], object]) -> None:
+    evidence = full()
+    take_away(evidence)
+    assert too_few(evidence, keys=2) == told
