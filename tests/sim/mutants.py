@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure import pacing
-from tenure.core import endings, generations, pace, rates
+from tenure import gates, pacing
+from tenure.core import endings, generations, pace, permits, rates, schedule
 from tenure.core.outcomes import Why
 from tenure.core.rates import Decided
 from tenure.core.records import Holder, Record
@@ -86,6 +86,21 @@ def no_cooldown() -> None:
     generations.is_cooling = lambda *_args: False  # type: ignore[attr-defined]  # that is the mutant
 
 
+def no_places() -> None:
+    """Whoever asks for a place under a limit has one, however many there are."""
+
+    def room_for_all(entry: Any, asked: Any, *args: Any, **options: Any) -> permits.Decided:
+        more = [replace(one, n=10_000) if isinstance(one, permits.Take) else one for one in asked]
+        return permits.decide(entry, more, *args, **options)
+
+    gates.decide = room_for_all  # type: ignore[attr-defined]  # that is the mutant
+
+
+def ticks_from_now() -> None:
+    """The next tick is counted from the end of the run before it: what was missed is left out."""
+    endings.next_due = lambda policy, tick, now: schedule.next_due(policy, max(tick, now), now)  # type: ignore[attr-defined]  # that is the mutant
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-tail-check": no_tail_check,
     "blind-writes": blind_writes,
@@ -96,4 +111,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no-marks": no_marks,
     "no-settling": no_settling,
     "no-cooldown": no_cooldown,
+    "no-places": no_places,
+    "ticks-from-now": ticks_from_now,
 }

@@ -64,6 +64,8 @@ def test_a_seed_gives_the_same_run_each_time():
         ("no-table", "no two bodies"),
         ("no-marks", "rates hold"),
         pytest.param("half-a-window", "rates hold", marks=pytest.mark.long),
+        pytest.param("no-places", "limits hold", marks=pytest.mark.long),
+        pytest.param("ticks-from-now", "each tick once", marks=pytest.mark.long),
         pytest.param("no-switches", "switches hold", marks=pytest.mark.long),
         pytest.param("no-settling", "settles", marks=pytest.mark.long),
         pytest.param("no-cooldown", "cools down", marks=pytest.mark.long),
