@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 
 from tests.history.evidence import BodyLine, Evidence, HolderSeen, Revision, Violation
 from tests.history.known import Known
@@ -57,14 +57,14 @@ def fenced(evidence: Evidence) -> tuple[int, int, int]:
 def _lost_its_run(known: Known, start: BodyLine) -> bool:
     """Whether a body's run was taken from it by another attempt, or ended by others: not by itself, nor by a newer generation.
 
-    Where answers get lost it may have ended it itself and not know: once the next attempt has begun it is told the same.
+    Or, where answers may get lost, after the body had given it back (retry, snooze): who looks too late for that cannot tell.
     """
     mine = HolderSeen(start.session, start.run_id, start.attempt)
     revisions = known.of_key[start.key]
     later = islice(revisions, bisect_right(revisions, start.fence, key=lambda revision: revision.seq), None)
-    left = (revision for revision in later if revision.holder != mine)
-    exact = known.evidence.counted_exactly or known.evidence.told_exactly
-    return any(_is_anothers(revision, mine) for revision in islice(left, 1 if exact else None))
+    same = takewhile(lambda revision: revision.run_id == mine.run_id, later)
+    left = (revision for revision in same if revision.holder != mine)
+    return any(_is_anothers(revision, mine) for revision in islice(left, 1 if known.evidence.answers_known else None))
 
 
 def _is_anothers(revision: Revision, mine: HolderSeen) -> bool:

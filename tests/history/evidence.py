@@ -278,7 +278,7 @@ class Evidence(Struct, kw_only=True):
     ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
     line, so that what no ask explains is a fault. ``counted_exactly``: nothing went wrong that may cost a count.
     ``fenced``: whose outcome was refused as another attempt's, as the history was told, of all of them if ``told_exactly``;
-    ``scraped``: of whom all counts are known.
+    ``answers_known``: no answer to a write got lost. ``scraped``: of whom all counts are known.
     """
 
     bodies: list[BodyLine]
@@ -299,6 +299,7 @@ class Evidence(Struct, kw_only=True):
     asks_whole: bool = False
     counted_exactly: bool = False
     told_exactly: bool = False
+    answers_known: bool = False
     commands: list[CommandLine] = field(default_factory=list)
     rejected: set[str] = field(default_factory=set)
     limits: list[LimitSeen] = field(default_factory=list)

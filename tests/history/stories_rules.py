@@ -279,6 +279,7 @@ def winner_counted_as_fenced() -> Story:
 def retried_and_counted_as_fenced() -> Story:
     """It has put the run back itself."""
     story = Story()
+    story.evidence.answers_known = True
     story.submit()
     story.claim(at=1.0)
     story.end(1.9, how="raise")
@@ -287,7 +288,20 @@ def retried_and_counted_as_fenced() -> Story:
     story.end(2.9)
     story.finish()
     story.evidence.counts = Counts(fenced={1: 1})
-    story.evidence.told_exactly = True
+    return story
+
+
+def retried_unheard_and_counted_as_fenced() -> Story:
+    """It has put the run back itself, missed the answer, and looked when the next attempt was under way."""
+    story = Story()
+    story.submit()
+    story.claim(at=1.0)
+    story.end(1.9, how="raise")
+    story.write(phase="waiting", holder=None)
+    story.claim(at=2.0)
+    story.end(2.9)
+    story.finish()
+    story.evidence.counts = Counts(fenced={1: 1})
     return story
 
 
@@ -298,6 +312,7 @@ def outcome_not_counted() -> Story:
 
 
 GOOD_RULES = [
+    retried_unheard_and_counted_as_fenced,
     purged_and_counted_by_nobody,
     rescheduled,
     rescheduled_and_fenced,

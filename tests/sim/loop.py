@@ -46,12 +46,13 @@ class Process:
         self.name = name
         self.pid = pid
         self.alive = True
-        self.fuse: int | None = None
-        """It dies before its so-many-eth next step."""
         self.on_death: Callable[[], None] = lambda: None
         self.busy = 0.0
         """Seconds that its current step has blocked its loop for so far."""
         self._loop = loop
+        self._fuses: list[tuple[int, int, Callable[[], None]]] = []
+        self._lit = itertools.count()
+        self._steps = 0
         self._frozen = 0
         self._held: list[asyncio.Handle] = []
         self._context = contextvars.copy_context()
@@ -92,6 +93,14 @@ class Process:
             held, self._held = self._held, []
             self._loop.ready.extend(held)
 
+    def light(self, steps: int, harm: Callable[[], None]) -> None:
+        """Do ``harm`` to it just before its so-many-eth next step, whatever that is in the middle of."""
+        heapq.heappush(self._fuses, (self._steps + steps, next(self._lit), harm))
+
+    def put_out(self) -> None:
+        """No harm that was still to come is done."""
+        self._fuses.clear()
+
     def block(self, seconds: float) -> None:
         """Its current step takes so long, and nothing else of it goes on meanwhile."""
         self.busy += seconds
@@ -100,17 +109,13 @@ class Process:
 
     def may_step(self, handle: asyncio.Handle) -> bool:
         """Whether it makes this step now; kept for later if it is frozen, forgotten if it is dead."""
-        if not self.alive:
-            return False
-        if self._frozen:
+        if self.alive and not self._frozen:
+            self._steps += 1
+            while self._fuses and self._fuses[0][0] <= self._steps:
+                heapq.heappop(self._fuses)[2]()
+        if self.alive and self._frozen:
             self._held.append(handle)
-            return False
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse <= 0:
-                self.kill()
-                return False
-        return True
+        return self.alive and not self._frozen
 
     def stepped(self) -> None:
         """A step that blocked has ended only after that time."""

@@ -6,13 +6,17 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from tenure.nats.memory.peer import Peer
 from tests.history.evidence import Fault
+from tests.sim.loop import Process, process_of
 from tests.sim.world import Program, World
 
 _DOWN_SECONDS = (0.05, 0.5, 2.0, 6.0)
 _FROZEN_SECONDS = (0.2, 1.0, 3.5, 9.0)
 _JUMPS = (0.4, -0.4, 5.0, -5.0, 3_600.0, -3_600.0)
 _LONGEST_FUSE = 80
+_AT_ONCE = 0.4
+"""Of freezes, stops, cuts and jumps: done when nobody has anything to do but wait. The others come between two steps."""
 
 
 class Nemesis:
@@ -27,22 +31,25 @@ class Nemesis:
         """Do harm until it is over."""
         world, mixture = self._world, self._world.mixture
         self._until = world.loop.time() + world.size.seconds
-        await asyncio.gather(
-            *(
-                self._again_and_again(every, harm)
-                for every, harm in (
-                    (mixture.cut, self._cut),
-                    (mixture.server_kill, self._server_kill),
-                    (mixture.server_pause, self._server_pause),
-                    (mixture.kill, self._kill),
-                    (mixture.freeze, self._freeze),
-                    (mixture.term, self._term),
-                    (mixture.clock_jump, self._jump),
-                )
-                if every
-            ),
-            asyncio.sleep(world.size.seconds),  # paused: so long things go wrong
-        )
+        async with asyncio.TaskGroup() as self._thaws:
+            await asyncio.gather(
+                *(
+                    self._again_and_again(every, harm)
+                    for every, harm in (
+                        (mixture.cut, self._cut),
+                        (mixture.server_kill, self._server_kill),
+                        (mixture.server_pause, self._server_pause),
+                        (mixture.kill, self._kill),
+                        (mixture.freeze, self._freeze),
+                        (mixture.term, self._term),
+                        (mixture.clock_jump, self._jump),
+                    )
+                    if every
+                ),
+                asyncio.sleep(world.size.seconds),  # paused: so long things go wrong
+            )
+            for program in world.programs.values():
+                program.process.put_out()
 
     async def _again_and_again(self, every: float, harm: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -56,13 +63,23 @@ class Nemesis:
         alive = [program for program in self._world.programs.values() if program.process.alive]
         return self._chance.choice(alive) if alive else None
 
+    def _soon(self, process: Process | None, harm: Callable[[], None]) -> None:
+        """At once, or before one of its next steps: which one is chance, be it between a read and the write that follows."""
+        if process is None or self._chance.random() < _AT_ONCE:
+            harm()
+        else:
+            process.light(self._chance.randrange(1, _LONGEST_FUSE), harm)
+
     async def _cut(self) -> None:
         peers = list(self._world.server.peers.values())
         peers = [peer for peer in peers if peer.name != "observer"]
         if peers:
             peer = self._chance.choice(peers)
-            self._world.trace.note(f"cut {peer.name}")
-            peer.cut()
+            self._soon(process_of(peer.context), lambda: self._cut_now(peer))
+
+    def _cut_now(self, peer: Peer) -> None:
+        self._world.trace.note(f"cut {peer.name}")
+        peer.cut()
 
     async def _server_kill(self) -> None:
         server = self._world.server
@@ -85,28 +102,35 @@ class Nemesis:
         self._world.trace.note("server resumed")
 
     async def _kill(self) -> None:
-        """Soon, between two of its steps: which two is chance."""
         program = self._victim()
         if program is not None:
-            program.process.fuse = self._chance.randrange(1, _LONGEST_FUSE)
+            program.process.light(self._chance.randrange(1, _LONGEST_FUSE), program.process.kill)
 
     async def _freeze(self) -> None:
         program = self._victim()
-        if program is None:
-            return
-        process = program.process
+        if program is not None:
+            seconds = self._chance.choice(_FROZEN_SECONDS)
+            self._soon(program.process, lambda: self._freeze_now(program, seconds))
+
+    def _freeze_now(self, program: Program, seconds: float) -> None:
         self._world.trace.note(f"{program.name} frozen")
-        at = self._world.loop.time()
-        process.freeze()
-        await asyncio.sleep(self._chance.choice(_FROZEN_SECONDS))  # paused: so is it
-        process.thaw()
-        until = self._world.loop.time()
-        self._world.frozen.append(Fault(kind="freeze", target=program.name, at=at, until=until, pid=process.pid))
+        program.process.freeze()
+        self._thaws.create_task(self._thaw(program, self._world.loop.time(), seconds))
+
+    async def _thaw(self, program: Program, at: float, seconds: float) -> None:
+        await asyncio.sleep(seconds)  # paused: so is it
+        program.process.thaw()
+        until, pid = self._world.loop.time(), program.process.pid
+        self._world.frozen.append(Fault(kind="freeze", target=program.name, at=at, until=until, pid=pid))
         self._world.trace.note(f"{program.name} thawed")
 
     async def _term(self) -> None:
         program = self._victim()
-        if program is not None and program.role not in {"producer", "stranger"} and not program.stopping:
+        if program is not None and program.role not in {"producer", "stranger"}:
+            self._soon(program.process, lambda: self._term_now(program))
+
+    def _term_now(self, program: Program) -> None:
+        if not program.stopping:
             self._world.trace.note(f"{program.name} told to stop")
             self._world.stop(program)
 
@@ -114,5 +138,8 @@ class Nemesis:
         program = self._victim()
         if program is not None:
             seconds = self._chance.choice(_JUMPS)
-            self._world.trace.note(f"{program.name}'s time of day jumps by {seconds} s")
-            program.clock.ahead += seconds
+            self._soon(program.process, lambda: self._jump_now(program, seconds))
+
+    def _jump_now(self, program: Program, seconds: float) -> None:
+        self._world.trace.note(f"{program.name}'s time of day jumps by {seconds} s")
+        program.clock.ahead += seconds

@@ -331,6 +331,7 @@ class World:
             asks_whole=True,
             counted_exactly=not self.mixture.costs_counts,
             told_exactly=self.mixture.tells_all,
+            answers_known=not (self.mixture.costs_counts or self.mixture.cut),
             commands=self._commands,
             rejected=await collect.rejected(stores),
             frozen=self.frozen,
