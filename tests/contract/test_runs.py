@@ -8,7 +8,7 @@ from base64 import b64decode
 import pytest
 
 from tenure.clock import SYSTEM, AlignedClock
-from tenure.core.commands import Cancel, Claim, HandBack, Purge, Replace, Succeed
+from tenure.core.commands import Cancel, Claim, Confirm, HandBack, Purge, Replace, Succeed
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Holder, Phase
 from tenure.nats.connection import Answer
@@ -56,6 +56,21 @@ async def test_of_many_creates_one_wins_and_the_others_are_declined_on_what_it_s
         if isinstance(result, Declined):
             assert result.refused.why is Why.LIVE
             assert result.found.record == won[0].record
+
+
+async def test_an_outcome_that_another_bodys_confirm_came_before_is_stored_on_the_second_look(stores: Stores) -> None:
+    """Refused is not lost: whoever still holds the run decides again on what is there [21]."""
+    await committed(await stores.runs.commit("k", submit("k", "r1", overlap="parallel"), at=NOTHING))
+    first = await committed(await stores.runs.commit("k", claim("a", "r1")))
+    await committed(await stores.runs.commit("k", Replace(key="k", run_id="r2", task=first.record.task)))
+    second = await committed(await stores.runs.commit("k", claim("b", "r2")))
+    assert second.record.holder is not None
+    assert first.record.holder is not None
+    confirmed = await committed(await stores.runs.commit("k", Confirm(holder=first.record.holder)))
+    outcome = Succeed(holder=second.record.holder, next_run_id="r3")
+    stored = await committed(await stores.runs.commit("k", outcome, at=Found(second.record, second.revision)))
+    assert (stored.decision.did, stored.record.previous) == (Did.SUCCEEDED, ())
+    assert stored.revision > confirmed.revision
 
 
 async def test_of_many_claims_one_wins(stores: Stores) -> None:

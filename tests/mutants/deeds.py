@@ -14,6 +14,20 @@ DEEDS = (
         (STORE + "test_runs.py",),
     ),
     Guard(
+        "commit: [21] an outcome refused over another body's confirm is decided anew",
+        "src/tenure/nats/runs.py",
+        "            self.conflicts(type(command).__name__.lower())\n",
+        "            return Declined(Refused(Why.NOTHING), found, unsure)\n",
+        (STORE + "test_runs.py::test_an_outcome_that_another_bodys_confirm_came_before_is_stored_on_the_second_look",),
+    ),
+    Guard(
+        "wake-ups: [25] they have no message id, by which the server would drop a repair's copy",
+        "src/tenure/nats/work.py",
+        "        headers = None\n        if record.due",
+        '        headers = {"Nats-Msg-Id": record.run_id}\n        if record.due',
+        (STORE + "test_work_messages.py::test_two_copies_of_a_wake_up_are_both_delivered",),
+    ),
+    Guard(
         "commit: [19] a write of unknown fate is repeated until its revision moves",
         "src/tenure/nats/swaps.py",
         "            why, unsure = error, True\n",

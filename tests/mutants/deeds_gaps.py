@@ -84,11 +84,11 @@ GAPS = (
         _ROW_5,
     ),
     Guard(
-        "gap 5: a stop is ended for a worker that lives and does not hear",
+        "gap 5: [30] a stop is ended for a worker that lives and does not hear",
         _KEEPERS,
         "        if not command.closed and (due is None or now < due + _SLACK_SECONDS):\n",
         "        if not command.closed:\n",
-        _ROW_5,
+        (REAL + "test_supervisor_repairs.py::test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker", *_ROW_5),
     ),
     Guard(
         "gap 6: who is silent for its ttl is closed",
