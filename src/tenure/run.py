@@ -16,6 +16,7 @@ import msgspec
 from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
+from tenure.nats.asking import gone, is_gone
 from tenure.nats.runs import Changes, Found
 from tenure.status import Cancelled, Event, Status, status_of, status_of_last
 from tenure.times import check_timeout
@@ -159,7 +160,7 @@ class Run(Generic[Res]):
 
         However short the wait, the first look at the record may take as long as one request.
         """
-        loop, seen = asyncio.get_running_loop(), None
+        loop, seen, found = asyncio.get_running_loop(), None, None
         until = None if timeout is None else loop.time() + timeout
         look = None if timeout is None else max(timeout, self._client.app.config.request_timeout_seconds)
         try:
@@ -179,6 +180,9 @@ class Run(Generic[Res]):
             if seen is not None:
                 return seen
             msg = f"the run of {self.key!r} has no outcome yet, after waiting {timeout:.3g} s"
+            stores = self._client.stores
+            if (timeout or found is None) and await is_gone(stores.conn, stores.names.runs_stream):
+                msg += f": {gone(stores.names.runs_stream)}"
             raise TimeoutError(msg) from error
 
     async def _paid(self, changes: Changes, record: Record) -> None:

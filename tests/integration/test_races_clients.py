@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, OutcomeUnknown, RunCancelled, Unavailable
-from tenure.nats.runs import NO_STREAM
+from tenure.nats.asking import NO_STREAM
 from tenure.nats.topology import ensure
 from tests.conftest import Workers
 from tests.proxy import Proxy, record

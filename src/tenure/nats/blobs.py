@@ -25,6 +25,7 @@ from tenure.core.given import UNREADABLE
 from tenure.core.records import Blob
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
+from tenure.nats.asking import gone, is_gone
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -105,7 +106,9 @@ class Blobs:
                 meta = ObjectMeta(headers=whose, options=ObjectMetaOptions(max_chunk_size=OBJ_DEFAULT_CHUNK_SIZE))
                 await (await self._open()).put(name, self._codec.seal_blob(data, name), meta)
         except (nats.errors.Error, TimeoutError) as error:
-            msg = f"cannot store the blob {name}: {error!r}"
+            stream = self._names.blobs_stream
+            lost = isinstance(error, nats.js.errors.Error) and await is_gone(self._conn, stream)
+            msg = f"cannot store the blob {name}: {gone(stream) if lost else repr(error)}"
             raise Unavailable(msg) from error
         # Of what was given: sealed anew by a repeat, or by who does not seal, it is the same.
         return Blob(name=name, size=len(data), digest=hashlib.sha256(data).hexdigest())

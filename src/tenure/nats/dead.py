@@ -22,9 +22,10 @@ from tenure.core.expiry import MARK_SECONDS
 from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
+from tenure.nats.asking import NO_STREAM, cause, gone
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NO_MESSAGE, NO_STREAM
+from tenure.nats.runs import NO_MESSAGE
 from tenure.nats.swaps import EXPECT, IN_FLIGHT, WRONG_SEQUENCE, swap
 from tenure.telemetry import get_logger
 
@@ -115,6 +116,7 @@ class Dead:
             b"",
             headers,
             patience,
+            stream=self._names.dead_stream,
             what=f"the removal of the dead letter of {letter.key!r}",
             key=letter.key,
             run_id=letter.run_id,
@@ -160,6 +162,7 @@ class Dead:
                 why = ack.error.description
                 refusals += ack.error.err_code != IN_FLIGHT
             if refusals >= _REFUSALS:
+                why = await cause(self._conn, self._names.dead_stream, why)
                 raise StillOwed(f"{about} is not taken by {self._names.dead_stream}: {why}; try `tenure setup`")
             if not await patience.pause():
                 raise Unavailable(f"{about} is not stored yet: {why}")
@@ -180,7 +183,7 @@ class Dead:
                     return None
                 why = answer.description
                 if answer.err_code == NO_STREAM:
-                    why = f"stream {self._names.dead_stream} is gone; run `tenure setup`"
+                    why = gone(self._names.dead_stream)
                     refusals += 1
             if refusals >= _REFUSALS or not await patience.pause():
                 msg = f"cannot read dead letters: {why}"

@@ -22,9 +22,10 @@ from tenure.core.given import UNREADABLE
 from tenure.core.history import Refusal, Told, Written, decode_refusal, encode_refusal
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
+from tenure.nats.asking import NO_STREAM
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NO_MESSAGE, NO_STREAM
+from tenure.nats.runs import NO_MESSAGE
 from tenure.telemetry import get_logger
 
 PER_KEY = 1_000

@@ -20,10 +20,11 @@ from tenure.core.errors import MAX_DELAY_SECONDS, Unavailable
 from tenure.core.marks import Place
 from tenure.core.subjects import Names
 from tenure.nats.acks import parse_ack
+from tenure.nats.asking import NO_STREAM
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.lane import OnCrash, Pull
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NO_MESSAGE, NO_STREAM
+from tenure.nats.runs import NO_MESSAGE
 from tenure.telemetry import get_logger
 
 CONSUMER = "supervisors"

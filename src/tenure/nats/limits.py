@@ -69,7 +69,8 @@ class Limits:
         else:
             data = encode_entry(entry)
         subject, what = self._names.limit(name), f"the entry of limit {name}"
-        revision, unsure = await swap(self._conn, subject, data, headers, patience, what=what, key=name)
+        stream = self._names.runs_stream
+        revision, unsure = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
         if not revision:
             self.conflicts("limit")
         return revision, unsure

@@ -19,7 +19,7 @@ from msgspec import Struct
 from tenure.core.errors import Unavailable
 from tenure.core.records import Record
 from tenure.core.subjects import Names, decode_key
-from tenure.nats.asking import ask, subjects_of
+from tenure.nats.asking import ask, cause, subjects_of
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -165,6 +165,7 @@ class Parking:
                     return ack.seq
                 why = ack.error.description
             if not await patience.pause():
+                why = await cause(self._conn, self._names.work_stream, why)
                 msg = f"cannot store {subject}: {why}"
                 raise Unavailable(msg)
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from tenure.clock import AlignedClock
 from tenure.core.errors import ConfigError
 from tenure.core.subjects import Names
+from tenure.nats.asking import NO_STREAM
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
-from tenure.nats.runs import NO_STREAM
 from tenure.nats.topology import incarnation_of
 from tenure.telemetry import get_logger
 

@@ -70,7 +70,8 @@ class Rates:
         """
         data, headers = encode_entry(entry), {EXPECT: str(revision), "Nats-TTL": f"{ttl_seconds}s"}
         subject, what = self._names.rate(name), f"the entry of rate {name}"
-        revision, unsure = await swap(self._conn, subject, data, headers, patience, what=what, key=name)
+        stream = self._names.runs_stream
+        revision, unsure = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
         if not revision:
             self.conflicts("rate")
         return revision, unsure

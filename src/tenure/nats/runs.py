@@ -29,13 +29,13 @@ from tenure.core.records import Count, Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
+from tenure.nats.asking import NO_STREAM, gone
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import OnHeader, scan
 from tenure.nats.swaps import headers_of, swap, unknown
 
 NO_MESSAGE = 10037
-NO_STREAM = 10059
 _SOON_SECONDS = (0.5, 2.0)
 """When a cluster is asked once more. There results came exactly ``reread_seconds`` late now and then: an event was told to nobody.
 Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
@@ -155,7 +155,7 @@ class Runs:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
             if got.error is not None and got.error.err_code == NO_STREAM:
-                text = f"bucket {self._names.runs_bucket} is gone; run `tenure setup`"
+                text = gone(self._names.runs_stream)
             if not await patience.pause():
                 msg = f"cannot read the record of {key!r}: {text}"
                 raise Unavailable(msg).about(key=key)
@@ -244,6 +244,7 @@ class Runs:
             data,
             headers_of(record, revision),
             patience,
+            stream=self._names.runs_stream,
             what=f"the record of {key!r}",
             key=key,
             generation=record.generation if record is not None else None,

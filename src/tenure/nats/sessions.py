@@ -33,6 +33,7 @@ from tenure.core.sessions import (
 )
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
+from tenure.nats.asking import cause, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -102,6 +103,7 @@ class Sessions:
                     return seen.revision
                 why = "refused"
             if not await patience.pause():
+                why = await cause(self._conn, self._names.sessions_stream, why)
                 msg = f"cannot create a session: {why}"
                 raise Unavailable(msg)
 
@@ -153,6 +155,7 @@ class Sessions:
                     return ack.error is None
                 why = ack.error.description
             if not await patience.pause():
+                why = await cause(self._conn, self._names.sessions_stream, why)
                 msg = f"the stop of run {holder.run_id} is stored, but its signal is not sent yet: {why}"
                 raise Unavailable(msg)
 
@@ -252,7 +255,7 @@ class Sessions:
         if isinstance(answer, ApiError):
             if answer.err_code == NO_MESSAGE:
                 return 0, b""
-            msg = f"cannot read {subject}: {answer.description}"
+            msg = f"cannot read {subject}: {told_by(answer, self._names.sessions_stream)}"
             raise Unavailable(msg)
         message = answer["message"]
         return int(message["seq"]), msgspec.convert(message.get("data", ""), bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenure.core.errors import OutcomeUnknown, Unavailable
 from tenure.core.expiry import MARK_SECONDS, expires_at
 from tenure.core.records import Record, state_of, ttl_of
+from tenure.nats.asking import cause
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import STATE
@@ -37,6 +38,7 @@ async def swap(
     headers: dict[str, str],
     patience: Patience,
     *,
+    stream: str,
     what: str,
     key: str = "",
     generation: int | None = None,
@@ -46,8 +48,8 @@ async def swap(
 
     What got no answer is sent again just as it was, until the server takes or refuses it: a read that does not show it proves
     nothing. ``IN_FLIGHT`` is sent again too: nothing happened, but who reads now does not see what is in flight.
-    ``what`` is written, in words, for whoever is told that it was not. Raises Unavailable, and OutcomeUnknown where the fate of
-    the write stays unknown; ``key``, ``generation`` and ``run_id`` are in both.
+    ``what`` is written, in words, for whoever is told that it was not, or that ``stream`` is gone. Raises Unavailable, and
+    OutcomeUnknown where the fate of the write stays unknown; ``key``, ``generation`` and ``run_id`` are in both.
     """
     unsure = False
     while True:
@@ -68,6 +70,7 @@ async def swap(
                 return 0, unsure
             why = ack.error.description
         if not await patience.pause():
+            why = await cause(conn, stream, why)
             if unsure:
                 msg = f"a write of {what} has no known fate: {why}"
                 revision = int(headers[EXPECT])

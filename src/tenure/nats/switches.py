@@ -88,6 +88,7 @@ class Switches:
             self._codec.encode_board(board),
             {EXPECT: str(revision)},
             patience,
+            stream=self._names.runs_stream,
             what="what is paused and blocked",
         )
         return revision > 0, unsure

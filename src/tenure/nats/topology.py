@@ -20,9 +20,9 @@ from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.records import SCHEMA
 from tenure.core.subjects import Names
 from tenure.nats import blobs, dead, history, inbox, runs, sessions, work
+from tenure.nats.asking import NO_STREAM
 from tenure.nats.connection import UNAVAILABLE, ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NO_STREAM
 from tenure.telemetry import get_logger
 
 _log = get_logger("tenure.setup")

@@ -22,7 +22,7 @@ from tenure.core.records import Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, WorkSubject
 from tenure.nats.acks import parse_ack
-from tenure.nats.asking import ask
+from tenure.nats.asking import ask, cause, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, Found
@@ -186,6 +186,7 @@ class Work:
                     return
                 why = ack.error.description
             if not await patience.pause():
+                why = await cause(self._conn, self._names.work_stream, why)
                 msg = f"the run of {record.key!r} is stored, but not its wake-up yet: {why}"
                 raise Unavailable(msg)
 
@@ -294,7 +295,7 @@ class Work:
                     return True
                 if answer.err_code == NO_MESSAGE:
                     return False
-                why = answer.description
+                why = told_by(answer, self._names.work_stream)
             if patience is None or not await patience.pause():
                 msg = f"cannot look up {subject}: {why}"
                 raise Unavailable(msg)

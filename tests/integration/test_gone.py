@@ -1,0 +1,110 @@
+"""A stream of the namespace is gone: whoever calls, and whoever asks a process whether it is ready, is told which and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from msgspec.structs import replace
+
+import tenure.core.commands as c
+from tenure import App, Client, OutcomeUnknown, Unavailable
+from tenure.nats import presence
+from tests.conftest import Supervisors, Workers
+from tests.counted import QUICK
+from tests.support import wait_until
+
+Door = Callable[[Client, App], Awaitable[object]]
+_LARGE = "x" * 1_500
+
+
+@pytest.fixture
+def app(namespace: str) -> App:
+    app = App(
+        namespace,
+        config=replace(QUICK, patience_seconds=0.2, inline_limit_bytes=1_000, wake_limit_bytes=1_000),
+    )
+
+    @app.actor
+    async def echo(text: str) -> str:
+        return text
+
+    return app
+
+
+@pytest.fixture
+async def client(app: App, nats_server: str) -> AsyncIterator[Client]:
+    """With a run that waits, and one that seems to run."""
+    async with app.connect(nats_server) as client:
+        await client.submit(app.actors["echo"].call("x"), key="waits", delay=60)
+        run = await client.submit(app.actors["echo"].call("x"), key="runs")
+        claim = c.Claim(session=client.stores.clock.new_id(), run_id=run.run_id, next_run_id="")
+        await client.stores.runs.commit("runs", claim)
+        yield client
+
+
+def submit(key: str, text: str = "x") -> Door:
+    return lambda client, app: client.submit(app.actors["echo"].call(text), key=key)
+
+
+def replaced(key: str) -> Door:
+    return lambda client, app: client.replace(app.actors["echo"].call("y"), key=key)
+
+
+DOORS: dict[str, tuple[str, Door]] = {
+    "submit": ("runs_stream", submit("new")),
+    "replace": ("runs_stream", replaced("waits")),
+    "cancel": ("runs_stream", lambda client, _: client.cancel("waits")),
+    "status": ("runs_stream", lambda client, _: client.status("waits")),
+    "result": ("runs_stream", lambda client, _: client.run("waits").result(0)),
+    "pause": ("runs_stream", lambda client, _: client.pause(actor="echo")),
+    "blocks": ("runs_stream", lambda client, _: client.blocks()),
+    "submit, no work": ("work_stream", submit("new")),
+    "submit later, no work": (
+        "work_stream",
+        lambda client, app: client.submit(app.actors["echo"].call("x"), key="new", delay=60),
+    ),
+    "replace, no work": ("work_stream", replaced("waits")),
+    "cancel what runs, no sessions": ("sessions_stream", lambda client, _: client.cancel("runs")),
+    "submit large, no blobs": ("blobs_stream", submit("new", _LARGE)),
+}
+
+
+@pytest.mark.parametrize("what", DOORS)
+async def test_a_call_that_needs_it_says_that_it_is_gone_and_what_to_do(what: str, client: Client, app: App) -> None:
+    stream, door = DOORS[what]
+    name = getattr(app.names, stream)
+    assert isinstance(await client.stores.conn.api(f"STREAM.DELETE.{name}", {}), dict)
+    with pytest.raises((Unavailable, OutcomeUnknown, TimeoutError)) as caught:
+        await door(client, app)
+    assert "tenure setup" in str(caught.value)
+    if what not in {"pause", "blocks"}:  # they name what they cannot read
+        assert f"{name} is gone" in str(caught.value)
+
+
+async def test_a_write_of_a_cas_that_finds_no_bucket_says_so(client: Client, app: App) -> None:
+    """It was there when the record was read."""
+    found = await client.stores.runs.read("waits")
+    assert found.record is not None
+    await client.stores.conn.api(f"STREAM.DELETE.{app.names.runs_stream}", {})
+    with pytest.raises(Unavailable, match=f"{app.names.runs_stream} is gone; run `tenure setup`"):
+        await client.stores.runs.commit("waits", c.Cancel(run_id=found.record.run_id, reason=""), at=found)
+
+
+@pytest.mark.parametrize("what", ["work", "blobs", "dead", "inbox"])
+async def test_neither_worker_nor_supervisor_is_ready_and_both_say_what_is_gone(
+    what: str, app: App, client: Client, workers: Workers, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ends for it."""
+    monkeypatch.setattr(presence, "_LOOK_SECONDS", 0.1)
+    stream = getattr(app.names, f"{what}_stream")
+    async with workers.run(app) as running, supervisors.run(app) as supervisor:
+        await client.stores.conn.api(f"STREAM.DELETE.{stream}", {})
+        name = app.names.blobs_bucket if what == "blobs" else stream
+
+        def all_say_so() -> bool:
+            reasons = [running.worker.why_not_ready, supervisor.why_not_ready]
+            return all(why.endswith(f"{name} is gone: run `tenure setup`") for why in reasons)
+
+        await wait_until(all_say_so, description="both say so")
+        assert not running.task.done()
