@@ -19,7 +19,13 @@ from tenure.nats.binary import find_binary
 from tenure.nats.connection import Connection
 from tests.e2e.commands import Cli
 from tests.e2e.test_cli_above import until
+from tests.integration.test_bad_setup import bare_server, server_saying
 from tests.support import FAST
+
+__all__ = ["bare_server"]
+ANOTHER_SERVER = (
+    "have that server upgraded, or JetStream switched on there; or say with --url or $TENURE_NATS_URL another one"
+)
 
 
 def findings(cli: Cli, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -181,3 +187,21 @@ def test_permissions_that_are_missing_are_told_in_words(guarded: str, tmp_path: 
     assert "wrong" in {one["state"] for one in findings(own, "--role", "worker", code=2).values()}
     own.url = f"nats://half:wrong@{guarded}"
     assert "refuses these credentials" in own.fast("doctor", code=2)[0]
+
+
+async def test_a_server_that_is_too_old_is_exit_code_2_and_the_todo_is_the_server(own: Cli) -> None:
+    info = {"server_id": "x", "version": "2.11.9", "max_payload": 1 << 20, "headers": True, "jetstream": True}
+    async with server_saying(info | {"proto": 1}) as url:
+        found = (await asyncio.to_thread(findings, own, "--url", url, code=2))["server"]
+    assert found["state"] == "wrong"
+    assert "is 2.11.9; Tenure needs 2.12 or newer" in found["text"]
+    assert found["todo"] == ANOTHER_SERVER
+
+
+def test_a_server_without_jetstream_is_exit_code_2_and_the_todo_is_the_server(own: Cli, bare_server: list[str]) -> None:
+    url = bare_server[0].replace("//", "//u:p@")
+    found = findings(own, "--app", "tasks:app", "--url", url, code=2)["server"]
+    assert "has no JetStream" in found["text"]
+    assert found["todo"] == ANOTHER_SERVER
+    wrong = findings(own, "--app", "tasks:app", "--url", url.replace("u:p", "u:no"), code=2)["server"]
+    assert wrong["todo"].endswith("which server, and whom to connect as")

@@ -15,7 +15,7 @@ from tenure.cli.repair import gone_by
 from tenure.client import Client
 from tenure.clock import SYSTEM, AlignedClock, here
 from tenure.core.errors import ConfigError, TenureError, Unavailable
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.connection import ApiError, Connection, Lost, NotSent, WrongServer
 from tenure.nats.rights import Rights, rights_of
 from tenure.nats.roles import CONNECTED, TOLD, needs
 from tenure.nats.topology import Topology, differences
@@ -70,7 +70,9 @@ async def examine(app: App, url: str, role: str | None, stuck_after: float) -> l
 
 def _refused(check: str, error: TenureError) -> Finding:
     down = isinstance(error, Unavailable)
-    if check == "server":
+    if isinstance(error, WrongServer):
+        todo = "have that server upgraded, or JetStream switched on there; or say with --url or $TENURE_NATS_URL another one"
+    elif check == "server":
         todo = f"say with --url or $TENURE_NATS_URL {'where it is' if down else 'which server, and whom to connect as'}"
     else:
         todo = "ask again; the server's own log says more" if down else _ROLES

@@ -44,6 +44,10 @@ _log = get_logger("tenure.nats")
 Callback = Callable[[], Awaitable[None] | None]
 
 
+class WrongServer(ConfigError):
+    """The server is reached, and is none that Tenure can use: another server, or another setting of it, is needed."""
+
+
 class NotSent(TenureError):
     """The request has not happened."""
 
@@ -143,17 +147,17 @@ class Connection:
         version = re.search(r"(\d+)\.(\d+)[^\s>]*", str(self._nc.connected_server_version))
         if version is None or (int(version[1]), int(version[2])) < MIN_SERVER:
             what = version[0] if version else "of an unknown version"
-            raise ConfigError(f"the NATS server at {url} is {what}; Tenure needs 2.12 or newer")
+            raise WrongServer(f"the NATS server at {url} is {what}; Tenure needs 2.12 or newer")
         try:
             info = await self.api("INFO", {}, timeout=self.config.connect_timeout_seconds)
         except NotSent as error:
             msg = f"the NATS server at {url} has no JetStream: start it with `-js` or a `jetstream` block in its configuration"
-            raise ConfigError(msg) from error
+            raise WrongServer(msg) from error
         except Lost as error:  # a cluster between two leaders says nothing
             raise Unavailable(f"JetStream of the server at {url} does not answer: {error}") from error
         if isinstance(info, ApiError):
             msg = f"JetStream of the server at {url} is not usable: {info.description}"
-            raise Unavailable(msg) if info.code == UNAVAILABLE else ConfigError(msg)
+            raise Unavailable(msg) if info.code == UNAVAILABLE else WrongServer(msg)
 
     async def close(self) -> None:
         """Close at once; what is in flight is lost. Drain services first."""
