@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -40,7 +41,7 @@ class Hold(Struct, frozen=True, kw_only=True):
     how it compares: ``>=100``.
     ``since``, ``until``: aware (UTC); ``until`` None: until it is resumed or unblocked. ``waiting``: runs that are due and wait
     for it. ``phases``, where it was just made or with ``dry_run``: how many live runs it is about, in which phase; None if it was
-    made and they could not be counted. ``dry_run``: nothing was changed, and it has no ``id``.
+    made and they could not be counted within a call's patience. ``dry_run``: nothing was changed, and it has no ``id``.
     """
 
     kind: Kind | Literal["limit", "rate"]
@@ -175,8 +176,9 @@ class Holding(ABC):
         changed = await stores.switches.change(lambda board: switched_off(board, wanted), stores.runs.patience())
         made = changed.after.find(wanted) or wanted
         try:
-            phases = await reach(stores, made)
-        except (Unavailable, OutcomeUnknown):  # it is paused all the same
+            async with asyncio.timeout(stores.config.patience_seconds):
+                phases = await reach(stores, made)
+        except (TimeoutError, Unavailable, OutcomeUnknown):  # it is paused all the same
             return _hold(made)
         return msgspec.structs.replace(_hold(made), waiting=phases.get("queued", 0), phases=phases)
 

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from tenure import App
+from tenure.core.errors import Unavailable
 from tenure.core.records import encode, state_of
+from tenure.nats.runs import Runs
 from tenure.nats.scan import STATE
 from tests.e2e.commands import Cli
 
@@ -124,6 +126,21 @@ def test_a_stored_run_that_cannot_be_read_stands_in_the_way_of_no_block(own: Cli
     assert own.fast("block", "--actor", "say", "--arg", "text=x")[1] == ""
     assert "they have text" in own.fast("block", "--actor", "say", "--arg", "txet=x")[1]
     assert len(own.fast_json("blocks")) == 2
+
+
+def test_a_pause_and_a_block_are_made_though_no_header_can_be_read(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is said what is meant, or the app tells; whom it is about, and whether an argument exists, is not told then."""
+    own.fast("setup", "tasks:app")
+
+    async def cut_off(*_args: object) -> None:
+        raise Unavailable("the server is away")
+
+    monkeypatch.setattr(Runs, "scan", cut_off)
+    for made in (("pause", "mail", "--queue"), ("pause", "nobody", "--actor"), ("pause", "say", "--app", "tasks:app")):
+        assert own.fast(*made)[1] == ""
+    assert "so text was not checked" in own.fast("block", "--actor", "say", "--arg", "text=x")[1]
+    assert own.fast("block", "doc-*")[1] == ""
+    assert len(own.fast_json("blocks")) == 5
 
 
 def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:

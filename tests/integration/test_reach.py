@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenure import App, Client, Context
 from tenure.core.records import encode, state_of
+from tenure.nats.runs import Runs
 from tenure.nats.scan import STATE
 from tests.conftest import Workers
-from tests.support import wait_until
+from tests.support import FAST, wait_until
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,22 @@ async def test_live_runs_are_counted_by_phase_and_a_dry_run_changes_nothing(
         if "queue" in given:
             assert listed.waiting == 3
         await busy.cancel()
+
+
+@pytest.mark.parametrize("how", ["pause", "block"])
+async def test_a_pause_is_told_in_time_though_its_runs_cannot_be_counted(
+    app: App, nats_server: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It is stored before they are; a pass over very many keys takes no longer than a call may."""
+
+    async def endless(*_args: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Runs, "scan", endless)
+    async with App(app.namespace, config=replace(FAST, patience_seconds=0.3)).connect(nats_server) as client:
+        made = await (client.pause(actor="read") if how == "pause" else client.block("doc-*"))
+        assert (made.phases, made.waiting) == (None, None)
+        assert [hold.id for hold in await client.blocks()] == [made.id]
 
 
 async def test_a_record_of_a_newer_tenure_stands_in_the_way_of_no_block(app: App, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.parsing import duration, moment
 from tenure.cli.problems import Exit, NotFound, NothingThere, complain
 from tenure.client import Client
-from tenure.core.errors import ConfigError, InvalidCall, NewerSchema, UnreadableRecord
+from tenure.core.errors import ConfigError, InvalidCall, NewerSchema, OutcomeUnknown, Unavailable, UnreadableRecord
 from tenure.core.records import State, read_state
 from tenure.core.subjects import check_name
 from tenure.holds import AnyOf, Hold, Where, blocked
@@ -146,10 +147,15 @@ def block(
     named = {*(values or ()), *(one.argument for one in compared)}
 
     async def main(client: Client) -> Hold:
-        if actor is not None and actor not in the_app.actors:
-            await _say_what_is_unknown(client, actor, named)
         given: dict[str, Any] = {"actor": actor, "args": values, "where": compared, **when}
-        return await client.block(pattern, **given, reason=reason, dry_run=dry_run)
+        hold = await client.block(pattern, **given, reason=reason, dry_run=dry_run)
+        if actor is not None and actor not in the_app.actors:
+            try:
+                async with asyncio.timeout(client.app.config.patience_seconds):
+                    await _say_what_is_unknown(client, actor, named)
+            except (TimeoutError, Unavailable, OutcomeUnknown):  # it is blocked all the same
+                complain(f"runs of {actor!r} could not be read in time, so {', '.join(sorted(named))} was not checked")
+        return hold
 
     return _switch(the_app, url, main, "", as_json=as_json)
 
@@ -226,14 +232,14 @@ def _said_kind(*, queue: bool, actor: bool) -> str:
 
 
 async def _kind_of(client: Client, name: str) -> str:
-    """What a name stands for, as the app tells, or what is stored."""
+    """What a name stands for, as the app tells, or else what is stored: every key's header is read only then."""
     actors = set(client.app.actors)
     queues = {actor.task.queue for actor in client.app.actors.values()}
-    queues |= await client.stores.work.queues(client.stores.runs.patience())
-
-    for _, state in await _stored(client):
-        actors.add(state.actor)
-        queues.add(state.queue)
+    if name not in actors | queues:
+        queues |= await client.stores.work.queues(client.stores.runs.patience())
+        for _, state in await _stored(client):
+            actors.add(state.actor)
+            queues.add(state.queue)
     if name in actors and name in queues:
         raise _ambiguous(name)
     if name not in actors and name not in queues:
