@@ -163,11 +163,11 @@ class App:
         fire. ``catch_up``: of fires missed while nothing ran, ``none`` is made up for, ``one`` for all of them, or ``all``.
         ``autostart``: supervisors keep one chain of it alive under the actor's name as the key, with the schedule of the code that
         was started last. ``limits``: how many bodies run at once (``Limit``) or start in a window (``RateLimit``), which submits
-        make one run (``Debounce``) or none (``Cooldown``). ``overlap``: for submits over a run that is stopping; fires of one
-        schedule never overlap. ``result_ttl``: how long a finished key is kept (whole seconds; 0 is the shortest that the server
-        can, one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; then it must be at the top of
-        a module that can be imported. ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are given
-        the ``Outcome``, submitted exactly once if and only if that outcome was stored. Raises ConfigError that names what is wrong.
+        make one run (``Debounce``) or none (``Cooldown``). ``overlap``: for submits over a run that is stopping; fires of a schedule
+        never overlap but go by ``catch_up``: no ``parallel``. ``result_ttl``: how long a finished key is kept (whole seconds; 0 is the
+        shortest that the server can, one). ``isolation``: ``process`` runs its bodies in child processes, which can be killed; it must
+        be at the top of an importable module. ``on_success``, ``on_failure`` (for good) and ``on_cancel``: calls, or actors that are
+        given the ``Outcome``, submitted exactly once if and only if that outcome was stored. Raises ConfigError.
         """
         scope = _caller_scope()
 

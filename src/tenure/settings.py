@@ -148,6 +148,8 @@ def with_schedule(
         if tz != "UTC" or catch_up != "none" or autostart:
             _bad_config(f"actor {actor}: tz, catch_up and autostart belong to a schedule: give cron= or every=")
         return policy
+    if policy.overlap == "parallel":
+        _bad_config(f"actor {actor}: overlap='parallel' is not for a schedule: its fires never overlap, see catch_up=")
     if every is not None and cron is not None:
         _bad_config(f"actor {actor}: give either every= or cron=, not both")
     if catch_up not in CATCH_UPS:

@@ -103,6 +103,8 @@ async def test_a_cron_key_that_is_replaced_starts_with_the_next_fire_of_its_new_
         ({"cron": "0 4 * * *", "every": 5}, "either every= or cron="),
         ({"cron": "0 4 * * *", "catch_up": "some"}, "catch_up must be none, one or all"),
         ({"every": 5, "tz": "Europe/Berlin"}, "tz belongs to cron="),
+        ({"every": 5, "overlap": "parallel"}, "its fires never overlap"),
+        ({"cron": "* * * * *", "overlap": "parallel"}, "its fires never overlap"),
         ({"every": 1e-9}, "every must be at least a millisecond"),
         ({"every": 1e-310}, "every must be at least a millisecond"),
         ({"every": timedelta(microseconds=999)}, "every must be at least a millisecond"),

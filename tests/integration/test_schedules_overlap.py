@@ -12,7 +12,8 @@ from tenure import App, Context, RunSuperseded
 from tenure.core.records import Overlap
 from tenure.testing import memory
 
-OVERLAPS: tuple[Overlap, ...] = ("stop", "wait", "parallel")
+ACTORS_OVERLAPS: tuple[Overlap, ...] = ("stop", "wait")
+"""A schedule with another one is refused."""
 
 
 class Bodies:
@@ -36,7 +37,7 @@ class Bodies:
             self.ended.append(f"{ctx.generation} {how}")
 
 
-@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("overlap", ACTORS_OVERLAPS)
 @pytest.mark.parametrize(("schedule", "catch_up"), [({"every": 10.0}, "none"), ({"cron": "*/10 * * * * *"}, "all")])
 async def test_fires_of_one_schedule_never_overlap_whatever_the_policy(
     namespace: str, schedule: dict[str, Any], catch_up: Any, overlap: Overlap
@@ -58,7 +59,7 @@ async def test_fires_of_one_schedule_never_overlap_whatever_the_policy(
     assert set(steps) == ({30} if catch_up == "none" else {10})
 
 
-@pytest.mark.parametrize("overlap", OVERLAPS)
+@pytest.mark.parametrize("overlap", ACTORS_OVERLAPS)
 async def test_a_trigger_or_a_submit_over_a_running_fire_starts_nothing(namespace: str, overlap: Overlap) -> None:
     app, bodies = App(namespace), Bodies()
 
