@@ -149,3 +149,23 @@ async def test_scenario_36_restarts_keep_an_intervals_phase(
     assert steps == pytest.approx([round(step) for step in steps], abs=1e-3)
     assert [round(step) for step in steps] == sorted({round(step) for step in steps})
     assert round(steps[0]) >= 1
+
+
+@pytest.mark.long
+async def test_scenario_36_restarts_that_are_more_frequent_than_the_interval_leave_no_tick_out(
+    app: App, client: Client, workers: Workers, nats_server: str
+) -> None:
+    """A supervisor never lives as long as the interval is; the worker stays."""
+    ticks = list[float]()
+    app = App(app.namespace, config=msgspec.structs.replace(FAST, sweep_seconds=0.1))
+
+    @app.actor(every=1.0, autostart=True, catch_up="all")
+    async def beat(ctx: Context) -> None:
+        ticks.append(await tick_of(client, ctx))
+
+    async with asyncio.timeout(40.0), workers.run(app):
+        while len(ticks) < 7:
+            async with killable(app, nats_server):
+                await asyncio.sleep(0.4)  # paused: so long it lives
+    first, *others = ticks[1:7]  # the very first run is due at once, and its end begins the count
+    assert [tick - first for tick in others] == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0], abs=1e-3)
