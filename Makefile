@@ -28,7 +28,7 @@ FUZZ_ARGS ?=
 MODEL_ARGS ?=
 
 .DEFAULT_GOAL := test
-.PHONY: venv prometheus charts demo test test-cluster test-cluster-short soak lint format types model sim chaos mutants fuzz bench clean
+.PHONY: venv prometheus charts demo test test-cluster test-cluster-short soak lint format types model sim minute chaos mutants fuzz bench clean
 
 venv: $(STAMP)
 
@@ -87,6 +87,10 @@ chaos: $(STAMP)
 
 sim: $(STAMP)
 	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
+
+# A minute of ten workers and 1,000 keys, which may take a processor ten seconds.
+minute: $(STAMP)
+	$(BIN)/python -m tests.sim --minute
 
 # Take each guard of the protocol away in turn and see that a test notices: `make mutants MUTANTS_ARGS="--only tail"`.
 mutants: $(STAMP)

@@ -24,17 +24,19 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.world import Size, World, silence
 
 _CONTEXT = multiprocessing.get_context("fork")
-_monotonic = time.process_time
+_monotonic, _wall = time.process_time, time.perf_counter
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of a seed. ``digest``: of its whole trace."""
+    """What came of a seed. ``digest``: of its whole trace; ``real_seconds``: of a processor; ``keys``: the producers' own (``k7``)."""
 
     seed: int
     violations: list[Violation]
     failures: list[str]
     virtual_seconds: float = 0.0
     real_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    keys: int = 0
     steps: int = 0
     bodies: int = 0
     asks: int = 0
@@ -59,7 +61,7 @@ def with_fixed_hashes() -> None:
 
 def run_seed(seed: int, size: Size, *, mixture: Mixture | None = None, whole_trace: bool = False) -> Result:
     """Run one seed here. This process is of no use for anything else afterwards."""
-    began = _monotonic()
+    began, wall_began = _monotonic(), _wall()
     gc.freeze()
     gc.disable()
     loop = SimLoop()
@@ -82,6 +84,8 @@ def run_seed(seed: int, size: Size, *, mixture: Mixture | None = None, whole_tra
         failures=world.failures,
         virtual_seconds=loop.time(),
         real_seconds=_monotonic() - began,
+        wall_seconds=_wall() - wall_began,
+        keys=len({r.key for r in evidence.revisions if r.key[0] == "k" and r.key[1:].isdigit()}) if evidence else 0,
         steps=loop.steps,
         bodies=len(evidence.bodies) // 2 if evidence else 0,
         asks=len(evidence.asks) // 2 if evidence else 0,

@@ -10,7 +10,7 @@ import contextvars
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Size(Struct, frozen=True, kw_only=True):
     """How large a world is.
 
     ``keys``: one of these numbers, so that they are crowded in some worlds and not in others.
+    ``every_key``: producers begin with a submit for each.
     ``skew``: how many seconds processes' clocks may be wrong by, in the place of what the seed says.
     """
 
@@ -71,6 +72,7 @@ class Size(Struct, frozen=True, kw_only=True):
     strangers: int = 1
     rate: float = 15.0
     keys: tuple[int, ...] = (5, 20, 60)
+    every_key: bool = False
     concurrency: int = 20
     skew: float | None = None
     quiet_seconds: float = 120.0
@@ -85,6 +87,17 @@ class Program(Struct, kw_only=True):
     clock: SimClock
     stopping: bool = False
     service: Service | asyncio.Event | None = None
+
+
+class _Asking(producer.Producer):
+    """Asks as the producers of real runs do, after a submit for each of its ``first`` keys."""
+
+    first: Iterator[int] = iter(())
+
+    async def ask(self) -> None:
+        """The next of them."""
+        number = next(self.first, None)
+        await (super().ask() if number is None else self._submit(f"k{number}"))
 
 
 class World:
@@ -210,7 +223,9 @@ class World:
         stopping = program.service = asyncio.Event()
         chance = random.Random(self.chance.random())
         async with app.connect(self.server.url) as client:
-            asks = producer.Producer(client, Journal(Path(), "asks"), chance, self._keys)
+            asks = _Asking(client, Journal(Path(), "asks"), chance, self._keys)
+            if self.size.every_key:
+                asks.first = iter(range(int(program.name[len("producer") :]), self._keys, self.size.producers))
             await producer._ask_until(stopping, asks, self.size.rate / self.size.producers)
 
     async def _publish(self, program: Program) -> None:
