@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from msgspec.structs import replace
 
 import tenure.core.commands as c
-from tenure import App, Client, OutcomeUnknown, Unavailable
+from tenure import App, Client, OutcomeUnknown, RunSuperseded, Unavailable
 from tenure.nats import presence
 from tests.conftest import Supervisors, Workers
 from tests.counted import QUICK
-from tests.support import wait_until
+from tests.gates import opened_at_last
+from tests.integration.test_restarts import Gated, depth
+from tests.support import FAST, wait_until
 
 Door = Callable[[Client, App], Awaitable[object]]
 _LARGE = "x" * 1_500
@@ -108,3 +111,36 @@ async def test_neither_worker_nor_supervisor_is_ready_and_both_say_what_is_gone(
 
         await wait_until(all_say_so, description="both say so")
         assert not running.task.done()
+
+
+async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_nobody(
+    namespace: str, nats_server: str, workers: Workers
+):
+    """Every record is gone at once, so every fence is: nothing that was in hand writes any more, and a wake-up of nothing is dropped.
+
+    Revisions go on where they were: an old body cannot take a new run of its key for its own.
+    """
+    app = App(namespace, config=FAST)
+    gated = Gated(app)
+    async with (
+        app.connect(nats_server) as client,
+        workers.run(app, concurrency=2) as running,
+        opened_at_last(gated.gate),
+    ):
+        session = running.worker.lease.id
+        old = [await gated.start(client, key) for key in ("long 1", "long 2")]
+        waiting = await client.submit(gated.actor.call(), key="waiting")
+        assert isinstance(await client.stores.conn.api(f"STREAM.PURGE.{app.names.runs_stream}", {}), dict)
+        new = await client.submit(gated.actor.call(), key="long 2")
+        assert new.run_id != old[1].run_id
+        gated.gate.set()
+        assert await new.result(5) == 1
+        assert await (await client.submit(gated.actor.call(), key="after")).result(5) == 1
+        await wait_until(lambda: depth(client, 0), description="no wake-up is left")
+        for run in (*old, waiting):
+            with pytest.raises(RunSuperseded):
+                await run.result(0)
+        assert [await client.status(key) for key in ("long 1", "waiting")] == [None, None], "nothing is resurrected"
+        assert not running.worker.why_not_ready
+        assert running.worker.lease.id == session
+    assert Counter(gated.bodies) == {("long 1", 1): 1, ("long 2", 1): 2, ("after", 1): 1}

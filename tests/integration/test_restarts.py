@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 import urllib.request
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, ConfigError, Context, OutcomeUnknown, Run, RunSuperseded, TenureError, Unavailable
+from tenure import App, Client, ConfigError, Context, OutcomeUnknown, Run, Unavailable
 from tenure.nats.connection import Connection
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.topology import ensure
@@ -265,7 +264,7 @@ async def test_a_deleted_consumer_comes_back(busy: bool, app: App, client: Clien
         gated.gate.set()
         if busy:
             assert await long.result(5) == 1
-            await wait_until(lambda: _depth(client, 0), description="nothing is left in the work stream")
+            await wait_until(lambda: depth(client, 0), description="nothing is left in the work stream")
         assert running.worker.metrics.errors["lease"] == 0
     assert gated.bodies.count(("long", 1)) == busy
     assert len(gated.bodies) == 1 + busy
@@ -293,36 +292,7 @@ async def test_a_purged_work_stream_stops_nobody(app: App, client: Client, worke
     assert gated.bodies == [("long", 1), ("after", 1), ("waiting", 1)]
 
 
-async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_nobody(
-    app: App, client: Client, workers: Workers
-):
-    """Every record is gone at once, so every fence is: nothing that was in hand writes any more, and a wake-up of nothing is dropped.
-
-    Revisions go on where they were: an old body cannot take a new run of its key for its own.
-    """
-    gated = Gated(app)
-    async with workers.run(app, concurrency=2) as running, opened_at_last(gated.gate):
-        session = running.worker.lease.id
-        old = [await gated.start(client, key) for key in ("long 1", "long 2")]
-        waiting = await client.submit(gated.actor.call(), key="waiting")
-        assert isinstance(await client.stores.conn.api(f"STREAM.PURGE.{app.names.runs_stream}", {}), dict)
-        new = await client.submit(gated.actor.call(), key="long 2")
-        assert new.run_id != old[1].run_id
-        gated.gate.set()
-        assert await new.result(5) == 1
-        assert await (await client.submit(gated.actor.call(), key="after")).result(5) == 1
-        await wait_until(lambda: _depth(client, 0), description="no wake-up is left")
-        for run in (*old, waiting):
-            with pytest.raises(TenureError) as caught:
-                await run.result(0)
-            assert isinstance(caught.value, RunSuperseded), caught.value
-        assert [await client.status(key) for key in ("long 1", "waiting")] == [None, None], "nothing is resurrected"
-        assert not running.worker.why_not_ready
-        assert running.worker.lease.id == session
-    assert Counter(gated.bodies) == {("long 1", 1): 1, ("long 2", 1): 2, ("after", 1): 1}
-
-
-async def _depth(client: Client, number: int) -> bool:
+async def depth(client: Client, number: int) -> bool:
     info = await client.stores.conn.api(f"STREAM.INFO.{client.app.names.work_stream}", {})
     return isinstance(info, dict) and info["state"]["messages"] == number
 
