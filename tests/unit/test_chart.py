@@ -79,6 +79,7 @@ def test_helm_finds_no_fault_in_the_chart() -> None:
             "workers[0].terminationGracePeriodSeconds=9,workers[0].name=x",
             'workers "x": terminationGracePeriodSeconds is 9',
         ),
+        ("supervisor.terminationGracePeriodSeconds=9", "minimum: got 9, want 10"),
         ("drainSecond=20", "'drainSecond' not allowed"),
         ("worker.concurency=20", "'concurency' not allowed"),
         ("worker.autoscaling.min=0", "minimum: got 0, want 1"),
