@@ -126,6 +126,22 @@ ALERTS = (
         ),
     ),
     Alert(
+        "TenureNoWorker",
+        "absent(tenure_wakeups_pending)",
+        "5m",
+        "critical",
+        "No worker tells how much waits",
+        (
+            "No worker is scraped: what is submitted waits. The other alerts about queues are silent then, since only workers "
+            "tell of queues. (Also while all workers start or have lost the server, and where Tenure has none on purpose.)"
+        ),
+        (
+            "`tenure doctor` says how many workers are alive and which queue waits for one; start one (`tenure worker "
+            "module:app --queue QUEUE`). If some are alive, Prometheus does not reach them: look at its targets. A single "
+            "queue without a worker, beside others with one, is told by `tenure doctor` and `tenure top`."
+        ),
+    ),
+    Alert(
         "TenureQueueSlow",
         "queue:tenure_queue_wait_seconds:p95_5m > 30",
         "10m",

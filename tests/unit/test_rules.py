@@ -68,6 +68,12 @@ CASES = {
             f'tenure_queue_wait_seconds_count{{{W}, queue="default"}}': steps(1),
         },
     ),
+    "TenureNoWorker": Case(
+        {f"up{{{W}}}": "1x60"},
+        {},
+        "No worker tells how much waits",
+        {f'tenure_wakeups_pending{{{W}, queue="default"}}': "0x60"},
+    ),
     "TenureQueueSlow": Case(
         slow("tenure_queue_wait_seconds", 0, 60, "30.0"),
         {"queue": "default"},
