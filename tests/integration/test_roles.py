@@ -94,7 +94,8 @@ def of_strangers(names: Names) -> Samples:
     inbox = names.inbox_stream
     return {
         "use the inbox": [
-            f"publish {names.root}.{what}" for what in ("submit.a", "replace.a", "cancel", "api.submit.a", "api.status")
+            f"publish {names.root}.{what}"
+            for what in ("submit.a", "replace.a", "cancel", "api.submit.a", "api.replace.a", "api.cancel", "api.status")
         ],
         "serve the inbox": [
             f"publish {API}.CONSUMER.DURABLE.CREATE.{inbox}.supervisors",
@@ -148,6 +149,22 @@ def of_nobody(names: Names) -> Samples:
             f"publish {API}.CONSUMER.DELETE.{inbox}.supervisors",
             f"publish {API}.CONSUMER.PAUSE.{work}.{lane}",
             f"publish {API}.CONSUMER.UNPIN.{work}.{lane}",
+            *(
+                f"publish {API}.STREAM.{verb}.{one}"
+                for one in (names.sessions_stream, names.dead_stream, *every(names)[-2:])
+                for verb in ("PURGE", "MSG.DELETE")
+            ),
+            *(
+                f"publish {API}.CONSUMER.{verb}"
+                for one in (names.dead_stream, *every(names)[-2:])
+                for verb in (
+                    f"CREATE.{one}",
+                    f"CREATE.{one}.c.x",
+                    f"DURABLE.CREATE.{one}.c",
+                    f"MSG.NEXT.{one}.c",
+                    f"DELETE.{one}.c",
+                )
+            ),
             f"publish {API}.ACCOUNT.PURGE.docs",
             f"publish {API}.META.LEADER.STEPDOWN",
             f"publish {API}.META.SERVER.REMOVE",
@@ -205,6 +222,8 @@ async def test_a_role_may_do_its_own_and_is_denied_everything_else(role: str, se
     """The payload is no JSON: what is permitted is refused later, or harmless."""
     permitted = [sample for name, samples in classes(DOCS).items() if name in MAY[role] for sample in samples]
     denied = [sample for name, samples in classes(DOCS).items() if name not in MAY[role] for sample in samples]
+    denied += [f"subscribe _INBOX.{one}.>" for one in MAY if one != role]
+    (permitted if role in {"worker", "supervisor"} else denied).append("publish _INBOX.worker.x")
     denied += [sample for samples in classes(OTHER).values() for sample in samples if "other" in sample]
     async with secured.stranger(role) as (client, told):
         for sample in permitted + denied:
