@@ -222,6 +222,8 @@ async def test_a_role_may_do_its_own_and_is_denied_everything_else(role: str, se
     """The payload is no JSON: what is permitted is refused later, or harmless."""
     permitted = [sample for name, samples in classes(DOCS).items() if name in MAY[role] for sample in samples]
     denied = [sample for name, samples in classes(DOCS).items() if name not in MAY[role] for sample in samples]
+    if role == "guest":
+        denied += [f"publish {API}.INFO", "publish $SYS.REQ.USER.INFO"]
     denied += [f"subscribe _INBOX.{one}.>" for one in MAY if one != role]
     (permitted if role in {"worker", "supervisor"} else denied).append("publish _INBOX.worker.x")
     denied += [sample for samples in classes(OTHER).values() for sample in samples if "other" in sample]
