@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import nats
 import pytest
 from nats.aio.client import Client as NatsClient
 
@@ -49,6 +50,17 @@ async def admin(secured: Secured) -> AsyncIterator[NatsClient]:
         if "error" in found:
             await connected.request(RECORD, b"the record")
         yield connected
+
+
+@pytest.fixture(autouse=True)
+async def _other_tenants_stores_stay_as_they_were(secured: Secured) -> AsyncIterator[None]:
+    other = await nats.connect(secured.url("setup", "other"), max_reconnect_attempts=0, **secured.options("setup"))
+    try:
+        before = await stored(other, OTHER, inbox=True)
+        yield
+        assert await stored(other, OTHER, inbox=True) == before
+    finally:
+        await other.close()
 
 
 async def ask(client: NatsClient, subject: str, **body: Any) -> Any:
