@@ -118,6 +118,12 @@ HEADERS: dict[str, tuple[dict[str, str], bool]] = {
     "schedule in the inbox": ({"Nats-Schedule": "@every 1s", "Nats-Schedule-Target": f"{DOCS.root}.cancel"}, False),
     "target alone": ({"Nats-Schedule-Target": RECORD}, True),
     "source": ({"Nats-Schedule": "@every 1s", "Nats-Schedule-Target": RECORD, "Nats-Schedule-Source": RECORD}, False),
+    "target at another tenant": (
+        {"Nats-Schedule": "@every 1s", "Nats-Schedule-Target": OTHER.record("k")}, False
+    ),
+    "expected sequence of another tenant": (
+        {"Nats-Expected-Last-Subject-Sequence": "1", "Nats-Expected-Last-Subject-Sequence-Subject": OTHER.record("k")}, False
+    ),
     "rollup of all": ({"Nats-Rollup": "all"}, False),
     "rollup of the subject": ({"Nats-Rollup": "sub"}, False),
     "ttl": ({"Nats-TTL": "1s"}, False),
