@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from msgspec.structs import asdict
 
 from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
+from tenure.cli.root import run
 from tenure.core.subjects import Names
 from tenure.nats.connection import Connection
 from tenure.nats.embedded import EmbeddedServer
@@ -256,3 +258,29 @@ async def test_a_cluster_without_a_quorum_is_unavailable_and_no_configuration_er
     with pytest.raises(Unavailable):
         async with app.connect(cluster.url):
             raise AssertionError
+
+
+def test_setup_takes_the_copies_of_every_stream_from_one_to_three(
+    namespace: str, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    streams: set[str] = set()
+
+    def setup(copies: int) -> list[str]:
+        assert run(["setup", "--namespace", namespace, "--url", cluster.url, "--replicas", str(copies), "--json"]) == 0
+        changes = json.loads(capsys.readouterr().out)["streams"]
+        streams.update(one["stream"] for one in changes)
+        return [one["did"] for one in changes]
+
+    async def copies() -> set[int]:
+        conn = await Connection.open(cluster.url, Config(), name="copies")
+        try:
+            infos = [await conn.api(f"STREAM.INFO.{stream}", {}) for stream in streams]
+            return {info["config"]["num_replicas"] for info in infos if isinstance(info, dict)}
+        finally:
+            await conn.close()
+
+    assert set(setup(1)) == {"created"}
+    assert asyncio.run(copies()) == {1}
+    assert set(setup(3)) == {"updated"}
+    assert asyncio.run(copies()) == {3}
+    assert set(setup(3)) == {"unchanged"}
