@@ -175,7 +175,35 @@ async def test_a_scan_that_is_not_paced_sees_what_was_written_again_meanwhile(
     assert sorted(seen) == keys
 
 
-@pytest.mark.parametrize("status", ["409 Leadership Change", "503", "408 Request Timeout"])
+async def test_a_scan_whose_consumer_is_not_known_everywhere_yet_asks_again(nats_server: str, namespace: str):
+    """Another member of the cluster answers that nobody hears; a consumer that is gone is told all the same."""
+    async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
+        await submitted(stores)
+        seen: list[str] = []
+        lost = proxy.lose(lambda p: p.subject.startswith("$JS.API.CONSUMER.MSG.NEXT."))
+        scan = asyncio.create_task(stores.runs.scan(lambda header: seen.append(header.key)))
+        await lost.done.wait()
+        await proxy.say(lost.hits[0].reply, b"NATS/1.0 503\r\n\r\n")
+        await scan
+        assert seen == ["k"]
+
+
+async def test_a_scan_whose_consumer_is_gone_says_so(stores: Stores, monkeypatch: pytest.MonkeyPatch):
+    plain = stores.conn.api
+
+    async def api(call: str, *args: Any, **options: Any) -> Any:
+        answer = await plain(call, *args, **options)
+        if call.startswith("CONSUMER.CREATE"):
+            await plain("CONSUMER.DELETE." + ".".join(call.split(".")[2:4]), {})
+        return answer
+
+    await submitted(stores)
+    monkeypatch.setattr(stores.conn, "api", api)
+    with pytest.raises(Unavailable, match="503"):
+        await stores.runs.scan(lambda _header: None)
+
+
+@pytest.mark.parametrize("status", ["409 Leadership Change", "408 Request Timeout"])
 async def test_a_scan_that_the_server_breaks_off_is_not_taken_for_a_whole_one(
     nats_server: str, namespace: str, status: str
 ):

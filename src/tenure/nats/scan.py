@@ -9,16 +9,22 @@ from typing import Any
 import msgspec
 from nats.aio.msg import Msg
 
+from tenure.clock import here
 from tenure.core.errors import InvalidCall, Unavailable
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.patience import Patience
 
 STATE = "Tenure-State"
 """Header of a record that says what ``records.state_of`` says."""
 
 _INACTIVE_SECONDS = 30
-_NO_MESSAGES = "404"
+_NO_MESSAGES, _NOBODY = "404", "503"
+
+
+class _NotHeard(Unavailable):
+    """Nobody took the request: in a cluster the consumer that was just made is not known everywhere yet."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -70,10 +76,15 @@ async def scan(
         await _call(
             conn, f"CONSUMER.CREATE.{stream}.{name}.{names.runs_prefix}*", {"stream_name": stream, "config": config}
         )
-        more = True
+        more, patience = True, Patience(here(), conn.config.request_timeout_seconds)
         while more:
             await conn.publish(pull, msgspec.json.encode({"batch": batch, "no_wait": True}), reply=inbox)
-            more = await _page(conn, names, arrived, on_header, batch=batch, until=until)
+            try:
+                more = await _page(conn, names, arrived, on_header, batch=batch, until=until)
+            except _NotHeard:
+                if not await patience.pause():
+                    raise
+                continue
             if pace is not None:
                 await pace()
         await _call(conn, f"CONSUMER.DELETE.{stream}.{name}", {})
@@ -85,14 +96,14 @@ async def _page(
     conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, *, batch: int, until: int | None
 ) -> bool:
     """Take one batch; False once there are no more up to the sequence ``until``. Raises Unavailable."""
-    for _ in range(batch):
+    for number in range(batch):
         msg = await _arrival(conn, arrived) if arrived.empty() else arrived.get_nowait()
         headers = msg.headers or {}
         if "Status" in headers:
             if headers["Status"] == _NO_MESSAGES:
                 return False
             text = f"the server broke a scan off: {headers['Status']} {headers.get('Description', '')}"
-            raise Unavailable(text)
+            raise _NotHeard(text) if headers["Status"] == _NOBODY and not number else Unavailable(text)
         ack = parse_ack(msg.reply)
         if ack is not None and until is not None and ack.stream_sequence > until:
             return False
