@@ -1,6 +1,7 @@
 """How processes end that were asked to (SIGTERM): in time, by the exit codes that README promises, and with nothing left behind.
 
-0: every body had ended. 3: the server was not there. 4: bodies were given up. One that was not ready yet may be without its
+0: every body had ended. 3: the server was not there. 4: bodies were given up: such as do
+not end when they are told to, or all whose outcome no server took. One that was not ready yet may be without its
 handlers, or still look for its server. Workers and supervisors are judged, and the programs that ask, which know no other end than 0.
 """
 
@@ -46,7 +47,8 @@ def _not_in_order(death: Death, bodies: list[Body], faults: list[Fault]) -> str:
     if death.role not in {"worker", "supervisor"}:
         return "" if death.code in {0, -signal.SIGTERM} else code
     if not death.ready:
-        return "" if death.code in _NOT_READY else f"{code}, before it was ready"
+        known = death.code in _NOT_READY or (death.code == Exit.GIVEN_UP and cut_off)
+        return "" if known else f"{code}, before it was ready"
     open_bodies = [body.start for body in bodies if body.end is None]
     match death.code:
         case Exit.OK if open_bodies:
@@ -57,7 +59,9 @@ def _not_in_order(death: Death, bodies: list[Body], faults: list[Fault]) -> str:
             return "" if cut_off else f"{code}: nothing was wrong with its server"
         case Exit.GIVEN_UP if death.role == "worker":
             kept_on = any(body.start.actor == _HEARS_NOTHING and body.until > death.asked_at for body in bodies)
-            return "" if kept_on else f"{code}: none of its bodies was one that does not end when it is told to"
+            return (
+                "" if kept_on or cut_off else f"{code}: none of its bodies was one that does not end when it is told to"
+            )
         case _:
             return code
 

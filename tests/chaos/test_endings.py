@@ -76,6 +76,9 @@ def test_an_end_out_of_order_is_found(death: Death, what: str) -> None:
 
 def test_a_server_that_is_away_excuses_the_end_without_it() -> None:
     assert found(replace(DRAINED, code=3), faults=[SERVER_KILL]) == ""
+    assert found(replace(DRAINED, code=4), faults=[SERVER_KILL]) == "", "no server took their outcomes"
+    assert found(replace(DRAINED, code=4, ready=False), faults=[SERVER_KILL]) == ""
+    assert found(replace(DRAINED, code=4, ready=False))
     assert found(replace(DRAINED, how="kill", killed_at=25.0), faults=[SERVER_KILL]) == ""
     assert found(replace(DRAINED, code=1), faults=[SERVER_KILL])
     long_ago = replace(SERVER_KILL, at=-9.0, until=-8.0)
