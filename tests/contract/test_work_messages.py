@@ -6,6 +6,7 @@ Wake-ups and timers, which decide nothing and get lost only when they are acknow
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -76,14 +77,19 @@ async def test_a_terminated_message_never_comes_again(stores: Stores):
 
 
 async def test_pending_counts_what_waits_and_what_is_in_hand(stores: Stores):
+    """Soon: the server's consumer hears of a message after its publisher has the PubAck."""
+
+    async def is_pending(wanted: tuple[int, int]) -> bool:
+        return await stores.work.pending("default", "normal") == wanted
+
     await stores.work.ensure_consumer("default", "normal")
     for n in range(5):
         await wake(stores, await submitted(stores, f"k{n}"))
-    assert await stores.work.pending("default", "normal") == (5, 0)
+    await wait_until(partial(is_pending, (5, 0)), description="five wait")
     async with pull(stores, wanted=2) as pulled:
         await pulled.next()
         await pulled.next()
-        assert await stores.work.pending("default", "normal") == (3, 2)
+        await wait_until(partial(is_pending, (3, 2)), description="three wait, two are in hand")
     with pytest.raises(Unavailable):
         await stores.work.pending("nowhere", "normal")
 
