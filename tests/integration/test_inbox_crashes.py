@@ -87,6 +87,30 @@ async def test_what_was_rejected_is_not_applied_later_though_its_supervisor_died
     await rejected(client)
 
 
+async def test_who_stood_still_says_no_to_nobody_whom_another_has_said_yes(
+    app: App, client: Client, stranger: Stranger, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found the key live; whoever had the message next found it free, applied it, and has acknowledged it since."""
+    told: list[str] = []
+    await stranger.send("submit.add", {"one": 2}, Tenure_Key="k", Tenure_If_Live="reject")
+    async with another(app, nats_server) as commands:
+
+        async def refuse_late(message: Message, *_more: object) -> str:
+            call = f"STREAM.MSG.DELETE.{app.names.inbox_stream}"
+            await client.stores.conn.api(call, {"seq": message.place.sequence})
+            told.append(await commands._refused(message, Refusal("live", "it was")))
+            return told[-1]
+
+        monkeypatch.setattr(commands, "_take", refuse_late)
+        tasks = [asyncio.create_task(commands.pull()), asyncio.create_task(commands.apply())]
+        await wait_until(lambda: told, description="it has had its turn")
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert told == ["kept"]
+    assert await client.dead.rejected() == []
+
+
 @pytest.mark.parametrize("verb", ["submit", "replace", "cancel"])
 async def test_what_nobody_knew_is_not_applied_by_who_knows_it_once_it_was_rejected(
     verb: str,

@@ -292,6 +292,27 @@ DEEDS = (
         "return stored",
         (REAL + "test_inbox_crashes.py",),
     ),
+    Guard(
+        "inbox: who stood still rejects nothing that another has applied",
+        "src/tenure/supervisor/commands.py",
+        "        if not await stores.inbox.holds(message.place, patience):  # who",
+        "        if False:  # who",
+        (REAL + "test_inbox_crashes.py::test_who_stood_still_says_no_to_nobody_whom_another_has_said_yes",),
+    ),
+    Guard(
+        "sweep: a rest ends when the first run is due",
+        "src/tenure/supervisor/service.py",
+        "min(started + LONGEST_SECONDS, due)",
+        "started + LONGEST_SECONDS",
+        (REAL + "test_supervisor_stillness.py::test_what_is_due_is_looked_for_then_whatever_its_timer_says",),
+    ),
+    Guard(
+        "sweep: a timer that should have fired is none",
+        "src/tenure/stores.py",
+        "patience, timer=timer)",
+        "patience)",
+        (REAL + "test_supervisor_stillness.py::test_what_is_due_is_looked_for_then_whatever_its_timer_says",),
+    ),
     # -- the namespace ---------------------------------------------------------------------------------------------
     Guard(
         "setup: an older one does not take a namespace back",

@@ -165,3 +165,13 @@ def test_the_places_of_switches_are_told_from_those_of_limits() -> None:
     assert switch_at(place_of("01ABC")) == "01ABC"
     for name in (name_of("a", Bound(n=1), b"{}"), name_of("-a", Bound(n=1, per="x"), b'{"x":1}')):
         assert not switch_at(name)
+
+
+def test_a_block_is_found_in_whatever_order_its_values_were_written() -> None:
+    """An older Tenure keeps them as they were given."""
+    older = Switch(id="s", kind="arguments", at=1.0, name="a", args={"size": ("5", '"5"')})
+    newer = Switch(id="", kind="arguments", at=2.0, name="a", args={"size": ('"5"', "5")})
+    assert Board(switches=(older,)).find(newer) == older
+    assert (
+        Board(switches=(older,)).find(Switch(id="", kind="arguments", at=2.0, name="a", args={"size": ("5",)})) is None
+    )
