@@ -14,7 +14,7 @@ app = App("{namespace}", config=Config(session_ttl_seconds=2.0, ack_wait_seconds
 
 
 async def leave():
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # body: it takes a turn of the loop
     sys.exit(3)
 
 
@@ -28,7 +28,7 @@ async def exits(how: str) -> str:
     alone = asyncio.create_task(leave())
     await asyncio.wait([alone])
     asyncio.get_running_loop().call_soon(sys.exit, 4)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # body: it goes on when the other has left
     return "went on"
 """
 

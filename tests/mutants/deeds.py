@@ -199,7 +199,7 @@ DEEDS = (
         CORE + "sweeps.py",
         "        owing = age > SETTLE_SECONDS and not has_wakeup and late\n",
         "        owing = age > SETTLE_SECONDS and late\n",
-        (REAL + "test_recovery_lost_messages.py::test_a_backlog_without_a_worker_gets_no_second_message",),
+        unit("test_sweeps.py"),
     ),
     Guard(
         "sweep: [32] everybody passes over everything now and again",

@@ -9,7 +9,8 @@ from collections import Counter
 
 import pytest
 
-from tenure.core.sweeps import PARTITIONS, owners, partition_of
+from tenure.core.records import Phase, State
+from tenure.core.sweeps import PARTITIONS, deserves_a_look, owners, partition_of
 
 SESSIONS = [f"01M8J8M1FQPN9RASJCNPAX{number:04d}" for number in range(8)]
 
@@ -65,3 +66,24 @@ def test_every_process_gives_the_same_answer() -> None:
         for seed in ("1", "2")
     }
     assert said == {f"{owners(SESSIONS)} {[partition_of(str(n)) for n in range(99)]}\n"}
+
+
+@pytest.mark.parametrize(
+    ("due", "has_wakeup", "has_timer", "deserves"),
+    [
+        (0.0, True, False, False),
+        (0.0, False, False, True),
+        (200.0, False, True, False),
+        (200.0, False, False, True),
+        (50.0, False, True, True),
+        (50.0, True, True, False),
+    ],
+)
+def test_a_run_that_waits_is_looked_at_if_nothing_stored_will_wake_it(
+    due: float, has_wakeup: bool, has_timer: bool, deserves: bool
+) -> None:
+    """A timer that should have fired is none. A backlog costs no look for each of its keys."""
+    state = State(Phase.WAITING, due, 0.0, "", "", "work", "default", 1, "r1")
+    about = {"holder_closed": False, "has_wakeup": has_wakeup, "has_timer": has_timer}
+    assert deserves_a_look(state, age=10.0, now=100.0, **about) is deserves
+    assert not deserves_a_look(state, age=1.0, now=100.0, **about), "its writer is about to"
