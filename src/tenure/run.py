@@ -17,7 +17,8 @@ from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureErr
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
 from tenure.nats.asking import gone, is_gone
-from tenure.nats.runs import Changes, Found
+from tenure.nats.changes import Changes
+from tenure.nats.runs import Found
 from tenure.status import Cancelled, Event, Status, status_of, status_of_last
 from tenure.times import check_timeout
 
@@ -92,7 +93,7 @@ class Run(Generic[Res]):
         """Wait until the run has its outcome and return its final status; never raises for a failed or cancelled run.
 
         Raises TimeoutError after ``timeout`` seconds (0: unless it is there), RunSuperseded if a newer generation took
-        the key first, InvalidCall.
+        the key first, Unavailable if the runs bucket is gone (a server that is away is waited for), InvalidCall.
         """
         last, record, _ = await self._outcome(check_timeout(timeout))
         return status_of_last(record, last)
@@ -101,8 +102,8 @@ class Run(Generic[Res]):
         """Wait for the value that the body returned, decoded to the actor's annotated type.
 
         Raises RunFailed, RunCancelled, RunSuperseded (or, with ``follow``, goes on to the newest generation),
-        TimeoutError after ``timeout`` seconds (0: unless it is there), TenureError if the value does not fit the
-        annotated type, InvalidCall.
+        TimeoutError after ``timeout`` seconds (0: unless it is there), Unavailable if the runs bucket is gone (a server
+        that is away is waited for), TenureError if the value does not fit the annotated type, InvalidCall.
         """
         timeout = check_timeout(timeout)
         loop = asyncio.get_running_loop()
@@ -231,7 +232,8 @@ class Run(Generic[Res]):
     async def events(self) -> AsyncIterator[Event]:
         """Every new status and every progress of this run from now on, until it is over or superseded.
 
-        Progress may be skipped; and statuses, the oldest, by a reader that is a thousand of them behind.
+        Progress may be skipped; and statuses, the oldest, by a reader that is a thousand of them behind. Raises Unavailable if
+        the runs bucket is gone.
         """
         await self._bound()
         queue = _Backlog()

@@ -16,9 +16,10 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Refused, Why
 from tenure.core.records import Phase, Policy
+from tenure.nats.changes import Changes
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
-from tenure.nats.runs import NOTHING, Changes, Committed, Declined, Found
+from tenure.nats.runs import NOTHING, Committed, Declined, Found
 from tenure.stores import Stores
 from tests.contract.support import (
     OwnServer,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import tenure.core.commands as c
-from tenure import App, Client, OutcomeUnknown, RunSuperseded, Unavailable
+from tenure import App, Client, OutcomeUnknown, Run, RunSuperseded, Unavailable
 from tenure.nats import presence
 from tests.conftest import Supervisors, Workers
 from tests.counted import QUICK
 from tests.gates import opened_at_last
 from tests.integration.test_restarts import Gated, depth
+from tests.proxy import Proxy
 from tests.support import FAST, wait_until
 
 Door = Callable[[Client, App], Awaitable[object]]
@@ -92,6 +95,54 @@ async def test_a_write_of_a_cas_that_finds_no_bucket_says_so(client: Client, app
     await client.stores.conn.api(f"STREAM.DELETE.{app.names.runs_stream}", {})
     with pytest.raises(Unavailable, match=f"{app.names.runs_stream} is gone; run `tenure setup`"):
         await client.stores.runs.commit("waits", c.Cancel(run_id=found.record.run_id, reason=""), at=found)
+
+
+WAITS: dict[str, Callable[[Run[Any]], Coroutine[Any, Any, object]]] = {
+    "result": lambda run: run.result(),
+    "wait": lambda run: run.wait(),
+    "events": lambda run: collected(run.events()),
+}
+
+
+async def collected(events: AsyncIterator[object]) -> list[object]:
+    return [event async for event in events]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("how", WAITS)
+async def test_who_waits_without_a_timeout_is_told_that_the_bucket_is_gone(
+    how: str, when: str, app: App, nats_server: str
+) -> None:
+    """No outcome will ever come: it takes no longer than a call may, from the first look that finds nothing."""
+    app.config = replace(app.config, reread_seconds=0.1)
+    async with app.connect(nats_server) as client, asyncio.timeout(5):
+        run = await client.submit(app.actors["echo"].call("x"), key="waits", delay=60)
+        if when == "before":
+            await client.stores.conn.api(f"STREAM.DELETE.{app.names.runs_stream}", {})
+        waiting = asyncio.create_task(WAITS[how](run))
+        if when == "meanwhile":
+            await asyncio.sleep(0.2)  # paused: it waits
+            assert not waiting.done()
+            await client.stores.conn.api(f"STREAM.DELETE.{app.names.runs_stream}", {})
+        with pytest.raises(Unavailable, match=f"{app.names.runs_stream} is gone; run `tenure setup`") as caught:
+            await waiting
+        assert caught.value.key == "waits"
+
+
+async def test_who_waits_without_a_timeout_outlasts_a_server_that_is_away_for_longer_than_a_call_may_take(
+    app: App, client: Client, proxy: Proxy, workers: Workers
+) -> None:
+    """An outage proves nothing: what was accepted is there when it is over."""
+    async with app.connect(proxy.url) as cut_off:
+        run = await client.submit(app.actors["echo"].call("there"), key="k", delay=0.5)
+        waiting = asyncio.create_task(cut_off.run("k").result())
+        await proxy.take_down()
+        async with workers.run(app):
+            assert await run.result(5) == "there"
+        await asyncio.sleep(3 * app.config.patience_seconds)  # paused: an outage
+        assert not waiting.done()
+        await proxy.bring_up()
+        assert await asyncio.wait_for(waiting, 5) == "there"
 
 
 @pytest.mark.parametrize("what", ["work", "blobs", "dead", "inbox"])

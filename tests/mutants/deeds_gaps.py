@@ -91,6 +91,23 @@ GAPS = (
         (REAL + "test_supervisor_repairs.py::test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker", *_ROW_5),
     ),
     Guard(
+        "a wait without an end is told that the bucket is gone",
+        "src/tenure/nats/runs.py",
+        "                if not self.is_open() or await is_gone(self._conn, self._names.runs_stream):\n",
+        "                if not self.is_open():\n",
+        (REAL + "test_gone.py::test_who_waits_without_a_timeout_is_told_that_the_bucket_is_gone",),
+    ),
+    Guard(
+        "a wait without an end outlasts an outage",
+        "src/tenure/nats/runs.py",
+        "                if not self.is_open() or await is_gone(self._conn, self._names.runs_stream):\n",
+        "                if True:\n",
+        (
+            REAL
+            + "test_gone.py::test_who_waits_without_a_timeout_outlasts_a_server_that_is_away_for_longer_than_a_call_may_take",
+        ),
+    ),
+    Guard(
         "gap 6: who is silent for its ttl is closed",
         "src/tenure/supervisor/census.py",
         "            if proves and self.caught_up.is_set():\n",

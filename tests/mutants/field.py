@@ -15,8 +15,8 @@ FIELD = (
     ),
     Guard(
         "result: who waits is told, and does not ask",
-        "src/tenure/nats/runs.py",
-        "        self._reread_seconds = reread_seconds\n",
+        "src/tenure/nats/changes.py",
+        "        self._reread_seconds = conn.config.reread_seconds\n",
         "        self._reread_seconds = 0.1\n",
         (REAL + "test_requests.py::test_waiting_for_a_result_costs_no_request",),
     ),

@@ -11,9 +11,9 @@ Every write is a compare-and-swap on the revision it was decided on; ``commit`` 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -29,16 +29,14 @@ from tenure.core.records import Count, Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
-from tenure.nats.asking import NO_STREAM, gone
+from tenure.nats.asking import NO_STREAM, gone, is_gone
+from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import OnHeader, scan
 from tenure.nats.swaps import headers_of, swap, unknown
 
 NO_MESSAGE = 10037
-_SOON_SECONDS = (0.5, 2.0)
-"""When a cluster is asked once more. There results came exactly ``reread_seconds`` late now and then: an event was told to nobody.
-Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -277,8 +275,9 @@ class Runs:
         """Every state of a key from now on.
 
         Subscribe, then read; re-read after a reconnect and every ``reread_seconds``, in a cluster soon for the first time.
+        Only an error that no waiting mends is raised: the bucket is gone (Unavailable), or a record cannot be read.
         """
-        changes = Changes(self, key, self._conn.config.reread_seconds, _SOON_SECONDS if self._conn.is_clustered else ())
+        changes = Changes(partial(self._read_for, key), partial(_event, self.codec, key), self._conn)
         subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
         offs = [on(changes.look) for on in (self._conn.on_reconnect, self._conn.on_disconnect)]
         try:
@@ -287,6 +286,15 @@ class Runs:
             for off in offs:
                 off()
             await self._conn.unsubscribe(subscription)
+
+    async def _read_for(self, key: str) -> Found:
+        """Read for somebody who waits: however long the server is away, but a bucket that is gone no longer than for a call."""
+        while True:
+            try:
+                return await self.read(key, Patience(self.clock, self._conn.config.patience_seconds, self.is_open))
+            except Unavailable:
+                if not self.is_open() or await is_gone(self._conn, self._names.runs_stream):
+                    raise
 
     async def follow_all(self, on_change: Callable[[str, Found], None]) -> Callable[[], Awaitable[None]]:
         """Call ``on_change(key, state)`` for every write of every record from now on; returns a function that ends it.
@@ -309,53 +317,6 @@ class Runs:
             await self._conn.unsubscribe(subscription)
 
         return stop
-
-
-class Changes:
-    """What ``follow`` yields: call ``next`` for one newer state after the other.
-
-    States overwritten meanwhile may be skipped.
-    """
-
-    def __init__(self, runs: Runs, key: str, reread_seconds: float, soon: tuple[float, ...]) -> None:
-        self._runs = runs
-        self._key = key
-        self._reread_seconds = reread_seconds
-        self._soon = [min(seconds, reread_seconds) for seconds in soon]
-        self._queue: asyncio.Queue[Found | TenureError | None] = asyncio.Queue()
-        self._queue.put_nowait(None)  # subscribed; now read
-        self._newest = -1
-
-    async def on_event(self, msg: Msg) -> None:
-        """Take a repeated record in; one that cannot be read is raised by ``next``."""
-        try:
-            self._queue.put_nowait(_event(self._runs.codec, self._key, msg))
-        except TenureError as error:
-            self._queue.put_nowait(error)
-
-    def look(self) -> None:
-        """Events may have been missed, or no more will come (the connection is closed): read again."""
-        self._queue.put_nowait(None)
-
-    async def next(self) -> Found:
-        """The next state, never older than one already returned.
-
-        Raises NewerSchema for a record beyond this version.
-        """
-        while True:
-            item: Found | TenureError | None = None
-            try:
-                async with asyncio.timeout(self._soon[0] if self._soon else self._reread_seconds):
-                    item = await self._queue.get()
-            except TimeoutError:
-                del self._soon[:1]
-            if item is None:
-                item = await self._runs.read(self._key, Patience(self._runs.clock, alive=self._runs.is_open))
-            if isinstance(item, TenureError):
-                raise item
-            if item.revision > self._newest:
-                self._newest = item.revision
-                return item
 
 
 def _record(codec: Codec, key: str, revision: int, data: bytes) -> Record:
