@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.charts import ROOT
 from tests.e2e.commands import Cli, Worker, end, line_of
+from tests.e2e.test_wheel import build, contents
 from tests.support import wait_until
-from tests.unit.test_image import services, words
+from tests.unit.test_image import copied, options, services, words
+
+
+def test_what_the_build_is_given_makes_a_wheel_with_the_app_that_the_image_starts(tmp_path: Path) -> None:
+    """Nothing else of the repository is there when the image is built, nor anything but the wheel when it is started."""
+    sent = tmp_path / "src"
+    sent.mkdir()
+    for source in copied():
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, sent / source, symlinks=True)
+        else:
+            shutil.copy(ROOT / source, sent)
+    packed = contents(build(sent, tmp_path / "wheel", "wheel"))
+    module, _, _ = options(words("CMD"))["target"].partition(":")
+    assert {f"{module.replace('.', '/')}.py", "tenure/nats.conf", "tenure_command.py"} <= packed.keys()
 
 
 async def test_the_worker_of_the_compose_file_becomes_ready_drains_and_is_seen_by_the_check_of_the_image(

@@ -190,7 +190,7 @@ def test_the_command_line_takes_the_arguments_of_each_container(case: str) -> No
         (container,) = one["spec"]["template"]["spec"]["containers"]
         name, *arguments = container["args"]
         options = root.get_command(None, name).make_context(name, arguments).params
-        assert options["target"] == ("actors.documents:app" if case == "default" else "shop.tasks:app")
+        assert options["target"] == ("tenure.examples.documents:app" if case == "default" else "shop.tasks:app")
         if one["kind"] == "Deployment":
             (port,) = container["ports"]
             assert (options["metrics_host"], options["metrics_port"]) == ("0.0.0.0", port["containerPort"])  # noqa: S104  (a pod's own)
