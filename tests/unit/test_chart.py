@@ -275,18 +275,3 @@ def test_the_number_that_is_scaled_by_is_pending_plus_running(tmp_path: Path) ->
         [program, "test", "rules", str(page)], capture_output=True, text=True, timeout=50, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_nats_has_the_settings_of_the_configuration_file() -> None:
-    given = documents((DEPLOY / "helm" / "nats-values.yaml").read_text(encoding="utf-8"))[0]["config"]
-    conf = re.sub(r"#.*", "", (ROOT / "nats.conf").read_text(encoding="utf-8"))
-    said = {name: value.strip('"') for name, value in re.findall(r'^\s*(\w+): ("[^"]*"|\S+)', conf, re.MULTILINE)}
-    merged = {name: re.sub(r"^<< | >>$", "", str(value)) for name, value in given["merge"].items()}
-    assert merged == {name: said[name] for name in merged}
-    assert given["jetstream"]["merge"]["sync_interval"] == said["sync_interval"]
-    assert given["jetstream"]["enabled"] is True
-    stores = given["jetstream"]
-    assert (stores["fileStore"]["maxSize"], stores["memoryStore"]["maxSize"]) == ("20Gi", "1Gi")
-    assert (said["max_file"], said["max_mem"]) == ("20GB", "1GB")
-    assert given["cluster"] == {"enabled": True, "replicas": 3}
-    assert values()["setup"]["replicas"] == given["cluster"]["replicas"], "a copy of each stream on each server"
