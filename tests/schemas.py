@@ -15,8 +15,21 @@ RELEASES = ("1.27", "1.37")
 """The oldest Kubernetes that the chart allows, and the newest that there was; as `scripts/get_chart_tools.py` fetches them."""
 
 
+OPERATORS = {
+    "keda.sh/v1alpha1": "cloudcoil.models.keda.v1alpha1",
+    "monitoring.coreos.com/v1": "cloudcoil.models.prometheus_operator.v1",
+}
+"""Who is no part of Kubernetes itself: a class for each kind, made of the operator's own definitions."""
+
+
+def manifest(one: dict[str, Any]) -> str:
+    """What Kubernetes itself knows, the oldest and the newest, or the operator whose object it is."""
+    operator = OPERATORS.get(one["apiVersion"])
+    return kubernetes(one) if operator is None else operated(one, operator)
+
+
 def kubernetes(one: dict[str, Any]) -> str:
-    """What Kubernetes itself knows, the oldest and the newest."""
+    """What both releases know."""
     schemas = importlib.import_module("kubernetes_validate")
     for release in RELEASES:
         try:
@@ -26,11 +39,11 @@ def kubernetes(one: dict[str, Any]) -> str:
     return ""
 
 
-def keda(one: dict[str, Any]) -> str:
-    """What KEDA knows."""
+def operated(one: dict[str, Any], operator: str) -> str:
+    """What the operator knows of this kind."""
     pydantic = importlib.import_module("pydantic")
     pydantic.BaseModel.model_config["defer_build"] = True  # of hundreds of classes these few are used
-    model = getattr(importlib.import_module("cloudcoil.models.keda.v1alpha1"), one["kind"])
+    model = getattr(importlib.import_module(operator), one["kind"])
     try:
         known = model.model_validate(one).model_dump(by_alias=True, exclude_unset=True, mode="json")
     except pydantic.ValidationError as error:
@@ -61,7 +74,7 @@ def compose(one: dict[str, Any]) -> str:
 def main() -> None:
     """Answer with a list of faults, an empty text for what has none."""
     asked = json.load(sys.stdin)
-    check = {"kubernetes": kubernetes, "keda": keda, "compose": compose}[asked["kind"]]
+    check = {"manifest": manifest, "compose": compose}[asked["kind"]]
     json.dump([check(json.loads(text)) for text in asked["texts"]], sys.stdout)
 
 

@@ -13,6 +13,8 @@ from scripts.monitoring.rules import ALERTS, RECORDINGS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD, RULES, RUNBOOK = "grafana-dashboard.json", "prometheus-rules.yml", "RUNBOOK.md"
+LINK = f"deploy/{RUNBOOK}"
+"""Where alerts find it, unless that is said; the chart puts its `metrics.rules.runbookUrl` in its place."""
 RULES_OF_CHART = f"helm/tenure/files/{RULES}"
 """A chart cannot read what lies outside of it."""
 MADE = "Made by `python -m scripts.monitoring --write`: change it there."
@@ -118,7 +120,7 @@ def dashboard() -> str:
     return json.dumps(made, indent=2) + "\n"
 
 
-def rules(runbook: str = RUNBOOK) -> str:
+def rules(runbook: str = LINK) -> str:
     """Return the rules as Prometheus reads them; strings as JSON writes them are YAML as well."""
     lines = [f"# {MADE}", "groups:", "  - name: tenure-recordings", "    rules:"]
     for recording in RECORDINGS:
@@ -158,16 +160,16 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def made(runbook: str = RUNBOOK) -> dict[str, str]:
+def made(runbook: str = LINK) -> dict[str, str]:
     """Every file by its name in ``deploy``."""
-    return {DASHBOARD: dashboard(), RULES: rules(runbook), RULES_OF_CHART: rules(runbook), RUNBOOK: page()}
+    return {DASHBOARD: dashboard(), RULES: rules(runbook), RULES_OF_CHART: rules(), RUNBOOK: page()}
 
 
 def main(arguments: list[str]) -> int:
     """Write the files, or say which differ (1)."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the files, instead of saying which differ")
-    parser.add_argument("--runbook", metavar="URL", default=RUNBOOK, help="where alerts find the runbook")
+    parser.add_argument("--runbook", metavar="URL", default=LINK, help="where the alerts of deploy find the runbook")
     given = parser.parse_args(arguments)
     differ = [name for name, text in made(given.runbook).items() if _differs(DEPLOY / name, text)]
     for name in differ:

@@ -36,10 +36,6 @@ from tests.charts import (
 from tests.prometheus import find as find_prometheus
 from tests.prometheus import needs as needs_prometheus
 
-OPERATORS = {"keda.sh", "monitoring.coreos.com"}
-"""Objects of others than Kubernetes. Nothing light has a schema of the Prometheus operator's: what is rendered of them is kept,
-and promtool knows the rules."""
-
 
 @functools.cache
 def all_objects(case: str) -> list[dict[str, Any]]:
@@ -94,6 +90,8 @@ def test_helm_finds_no_fault_in_the_chart() -> None:
         ),
         ("app=tasks.py", "does not match pattern"),
         ("podDisruptionBudget.maxUnavailable=0", "/podDisruptionBudget/maxUnavailable"),
+        ("metrics.rules.runbookUrl=https://wiki/tenure#alerts", "does not match pattern"),
+        ("metrics.rules.runbookUrl=", "does not match pattern"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_sentence(setting: str, says: str) -> None:
@@ -111,6 +109,24 @@ def test_the_rules_of_the_chart_are_those_of_deploy() -> None:
 
 
 @needs("helm")
+@pytest.mark.parametrize("base", [None, "https://wiki.example/ops/tenure"])
+def test_each_alert_links_to_its_part_of_the_runbook_wherever_people_read_that(base: str | None) -> None:
+    given = () if base is None else ("--set", f"metrics.rules.runbookUrl={base}")
+    done = render("--set", "metrics.rules.enabled=true", *given, "--show-only", "templates/monitoring.yaml")
+    (rule,) = documents(done.stdout)
+    alerts = [one for group in rule["spec"]["groups"] for one in group["rules"] if "alert" in one]
+    page = (DEPLOY / "RUNBOOK.md").read_text(encoding="utf-8")
+    anchors = {title.lower() for title in re.findall(r"^## (\w+)$", page, re.MULTILINE)}
+    assert len(alerts) > 10
+    for one in alerts:
+        where, _, anchor = one["annotations"]["runbook_url"].partition("#")
+        assert where == (base or "deploy/RUNBOOK.md")
+        assert anchor == one["alert"].lower()
+        assert anchor in anchors
+    assert (ROOT / values()["metrics"]["rules"]["runbookUrl"]).is_file()
+
+
+@needs("helm")
 def test_a_group_may_switch_off_what_all_have_and_have_no_worker() -> None:
     done = render(
         "--set", "worker.autoscaling.enabled=true,workers[0].name=a,workers[0].replicas=0",
@@ -124,25 +140,52 @@ def test_a_group_may_switch_off_what_all_have_and_have_no_worker() -> None:
 
 
 @needs_schemas
-def test_kubernetes_takes_each_object_and_knows_each_field() -> None:
-    own = [one for one in objects("everything") if one["apiVersion"].partition("/")[0] not in OPERATORS]
-    assert {one["kind"] for one in own} == {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "Job"}
-    wrong = deepcopy(own[-1])
-    wrong["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
-    *of_ours, of_wrong = faults("kubernetes", *map(json.dumps, [*own, wrong]))
-    assert of_ours == [""] * len(own)
-    assert "'livenessprobe' was unexpected" in of_wrong
+@pytest.mark.parametrize("case", CASES)
+def test_kubernetes_and_the_operators_take_each_object_and_know_each_field(case: str) -> None:
+    ours = objects(case)
+    told = faults("manifest", *map(json.dumps, ours))
+    assert {
+        f"{one['kind']} {one['metadata']['name']}": fault for one, fault in zip(ours, told, strict=True) if fault
+    } == {}
+
+
+def test_the_renders_that_are_kept_have_every_kind_that_a_template_makes() -> None:
+    made = {
+        kind
+        for template in (CHART / "templates").iterdir()
+        for kind in re.findall(r"^kind: (\w+)$", template.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert {one["kind"] for one in objects("everything")} == made
 
 
 @needs_schemas
-def test_keda_takes_what_scales_and_knows_each_field() -> None:
-    (ours,) = objects("everything", "ScaledObject")
-    unlike, less = deepcopy(ours), deepcopy(ours)
-    unlike["spec"]["triggers"][0]["metadatas"] = {}
-    del less["spec"]["scaleTargetRef"]
-    of_ours, of_unlike, of_less = faults("keda", *map(json.dumps, [ours, unlike, less]))
-    assert (of_ours, of_unlike) == ("", "unknown: .spec.triggers[0].metadatas")
-    assert "scaleTargetRef" in of_less
+def test_what_a_schema_does_not_allow_is_noticed() -> None:
+    """Of every kind: a field that nobody knows, somewhere below; and what must be there or is of another type."""
+
+    def spoilt(kind: str, *path: str | int, to: Any) -> str:
+        one: Any = deepcopy(objects("everything", kind)[0])
+        inside = one
+        for step in path[:-1]:
+            inside = inside[step]
+        inside[path[-1]] = to
+        return json.dumps(one)
+
+    wrong = {
+        "'livenessprobe' was unexpected": spoilt(
+            "Deployment", "spec", "template", "spec", "containers", 0, "livenessprobe", to={}
+        ),
+        "'maxunavailable' was unexpected": spoilt("PodDisruptionBudget", "spec", "maxunavailable", to=1),
+        "unknown: .spec.triggers[0].metadatas": spoilt("ScaledObject", "spec", "triggers", 0, "metadatas", to={}),
+        "scaleTargetRef": spoilt("ScaledObject", "spec", "scaleTargetRef", to=None),
+        "unknown: .spec.endpoints[0].intervall": spoilt("ServiceMonitor", "spec", "endpoints", 0, "intervall", to="9s"),
+        "spec.endpoints.0.interval": spoilt("ServiceMonitor", "spec", "endpoints", 0, "interval", to="soon"),
+        "unknown: .spec.groups[0].rules[0].expression": spoilt(
+            "PrometheusRule", "spec", "groups", 0, "rules", 0, "expression", to="up"
+        ),
+        "spec.groups.0.name": spoilt("PrometheusRule", "spec", "groups", 0, "name", to=7),
+    }
+    for says, told in zip(wrong, faults("manifest", *wrong.values()), strict=True):
+        assert says in told
 
 
 # -- how its parts fit each other, and the program -------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_every_alert_has_a_place_in_the_runbook_with_a_meaning_and_a_first_actio
     for alert in ALERTS:
         assert "**Meaning.** " in sections[alert.name]
         assert "**First action.** " in sections[alert.name]
-        assert f'runbook_url: "RUNBOOK.md#{alert.name.lower()}"' in monitoring.rules()
+        assert f'runbook_url: "deploy/RUNBOOK.md#{alert.name.lower()}"' in monitoring.rules()
         assert f'runbook_url: "https://runbooks/tenure#{alert.name.lower()}"' in monitoring.rules(
             "https://runbooks/tenure"
         )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scripts.monitoring.__main__ import DEPLOY, RULES, RUNBOOK
+from scripts.monitoring.__main__ import DEPLOY, LINK, RULES
 from scripts.monitoring.rules import ALERTS, RECORDINGS
 from tests.prometheus import find, needs
 
@@ -215,7 +215,7 @@ def test_every_alert_has_its_case() -> None:
 @pytest.mark.parametrize("alert", CASES)
 def test_an_alert_fires_on_what_it_is_for_and_is_silent_otherwise(alert: str, tmp_path: Path) -> None:
     case = CASES[alert]
-    annotations = {"summary": case.says, "runbook_url": f"{RUNBOOK}#{alert.lower()}"}
+    annotations = {"summary": case.says, "runbook_url": f"{LINK}#{alert.lower()}"}
     fired = {"exp_labels": {"severity": SEVERITY[alert], **case.labels}, "exp_annotations": annotations}
     tests = [one_test(alert, case.fires, [fired]), one_test(alert, case.silent, [])]
     if alert == "TenureNoSupervisor":
