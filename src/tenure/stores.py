@@ -64,6 +64,7 @@ class Stores:
         self.runs = Runs(conn, names, clock, topology.last_revision, codec)
         self.work = Work(conn, names, topology.incarnation, codec)
         self.sessions = Sessions(conn, names, codec)
+        self.runs.tell = lambda holder, patience: self.sessions.signal(holder, "superseded", patience)
         self.blobs = Blobs(conn, names, codec)
         self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names, codec)

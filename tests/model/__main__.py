@@ -11,7 +11,8 @@ import sys
 from tests.model.cells import Broken
 from tests.model.explore import Explorer
 from tests.model.leases import Leases
-from tests.model.scenarios import LARGE, SMALL
+from tests.model.scenarios import SMALL
+from tests.model.scenarios_large import LARGE
 
 
 def main() -> int:

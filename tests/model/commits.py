@@ -13,6 +13,7 @@ from tenure.core import endings
 from tenure.core.generations import leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import Entry, Record, Seen
+from tenure.core.upkeep import forgotten
 from tests.model.cells import NOTHING, Cells
 from tests.model.nodes import GaveUp, Shell
 
@@ -73,6 +74,7 @@ class Commits:
             made = yield ("decide?", key, found, command)
             if not isinstance(made, int):
                 return No(made[1], found, unsure)
+            yield from self.tell_first(found, made, command)
             answer = yield ("put", key, found, made)
             repeated = answer == "unknown"
             while answer == "unknown":
@@ -89,6 +91,12 @@ class Commits:
             if unsure and once is not None and not untouched and not self.once(found, once):
                 raise GaveUp  # OutcomeUnknown [14]
             del made, answer, repeated, untouched
+
+    def tell_first(self, found: int, made: int, command: int) -> Shell:
+        """``Runs._told``: who may still run, and is in no record any more once this is stored."""
+        after, asked = self.record(self.cells.made[made].cell), self.cells.commands[command]
+        for holder in forgotten(self.record(found), after, asked) if "told first" not in self.without else ():
+            yield ("signal", holder)
 
     def may_write(self, check: tuple[str, str] | InInbox) -> Shell:
         """The ``check`` of each caller: asked after the read, before the write."""

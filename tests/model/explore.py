@@ -58,7 +58,9 @@ class Explorer:
         self.every = every
         self.stored: set[tuple[tuple[str, int, int], ...]] = set()
         self.scenario = scenario
-        self.world = World(without, unknowns="unknown" in scenario.kinds, merge=merge)
+        self.world = World(
+            without, unknowns="unknown" in scenario.kinds, merge=merge, untold="untold" in scenario.kinds
+        )
         self.moves = Moves(self.world, scenario)
         self.rest = Rest(self.world, scenario)
         self._parents = array("q", [-1])

@@ -118,8 +118,7 @@ class Moves(Doors):
             yield ("step", proc, "on its way")
 
     def _deliveries(self, state: State) -> Iterator[Move]:
-        living = [number for number, status in enumerate(state.sessions, 1) if status == OPEN]
-        new = len(state.sessions) + 1
+        living, new = [n for n, status in enumerate(state.sessions, 1) if status == OPEN], len(state.sessions) + 1
         workers = sum(status in {OPEN, DRAINING} for status in state.sessions)
         may_begin = workers < self.scenario.workers and new <= self.scenario.sessions
         cells = {key: cell for key, cell, _ in state.keys}
@@ -298,8 +297,8 @@ class Moves(Doors):
             case "sessions":
                 closed = frozenset(s for s in request[1] if draft.status(s) in CLOSED)
                 draft.answer(proc, (closed, frozenset(s for s in closed if draft.status(s) == DRAINED)))
-            case "bury":
-                draft.bury(request[1])
+            case "signal" | "bury" as what:
+                (draft.tell if what == "signal" else draft.bury)(request[1])
                 draft.answer(proc, None)
             case "body":
                 self.go_on(draft, draft.answer(proc, how))

@@ -72,10 +72,7 @@ class Shells(Supervisors):
         record = self.record(found)
         if record is None or not record.previous:
             return found
-        untold = [e.holder() for e in record.previous if e.deadline is not None and e.session not in gone]
         del record
-        for holder in untold:  # Keepers._tell_previous
-            yield ("signal", holder)
         result = yield from self.take(key, c.ExpirePrevious(closed=gone, tag=name), found)
         if isinstance(result, Done):
             yield from self.perform(key, result.cell, result.effects)

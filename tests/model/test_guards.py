@@ -67,6 +67,7 @@ GUARDS = (
     Guard("a live holder is taken over", "retry budget and takeover", (8,), r.a_live_holder_is_taken_over),
     Guard("a takeover does not count its attempt", "retry budget and takeover", (1, 4), r.the_attempt_is_not_counted),
     Guard("deadlines are extended", "grace of a replace", (8,), r.deadlines_are_extended),
+    Guard("[46] a body is forgotten untold", "untold", (8,), without="told first"),
     Guard("previous expires untold", "replace and a crash", (8,), r.expiry_takes_the_untold),
     Guard("the successor is dropped", "reschedule against replace", (6,), r.the_successor_is_dropped),
     Guard("[28] a replaced stop owes no hooks", "hooks of a cancelled run", (6,), r.no_hooks),

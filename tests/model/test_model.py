@@ -11,7 +11,8 @@ import pytest
 from tests.model.bounds import Scenario
 from tests.model.explore import Explorer
 from tests.model.leases import Leases
-from tests.model.scenarios import BY_NAME, LARGE, SMALL
+from tests.model.scenarios import BY_NAME, SMALL
+from tests.model.scenarios_large import LARGE
 from tests.support import sized
 
 MOST = sized(45_000, 1_000_000)

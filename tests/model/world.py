@@ -70,11 +70,14 @@ class State(NamedTuple):
 class World:
     """Programs, cells and books of one exploration."""
 
-    def __init__(self, without: frozenset[str] = frozenset(), *, unknowns: bool = True, merge: bool = True) -> None:
+    def __init__(
+        self, without: frozenset[str] = frozenset(), *, unknowns: bool = True, merge: bool = True, untold: bool = False
+    ) -> None:
         self.cells = Cells()
         self.without = without
         self.unknowns = unknowns
         self.merge = merge
+        self.untold = untold
         self.shells = Shells(self.cells, without)
         self.nodes = Nodes(self.shells)
         self.ledger = Ledger(self.cells, counting="counting" not in without)
@@ -155,9 +158,21 @@ class Draft:
     def store(self, key: str, made: int) -> None:
         """A CAS that was taken."""
         before, life = self.keys.get(key, (NOTHING, 0))
+        self._nobody_is_forgotten_untold(before, self.world.cells.made[made].cell)
         self.books = self.world.ledger.stored(self.books, key, before, made)
         after = self.world.cells.made[made].cell
         self._becomes(key, after, life if self.world.cells.records[after] is not None else life + 1)
+
+    def _nobody_is_forgotten_untold(self, before: int, after: int) -> None:
+        """A body that a record does not show any more, and that nobody told to stop, would run on for as long as it likes."""
+        old, new = self.world.cells.records[before], self.world.cells.records[after]
+        if old is None or not old.previous:
+            return
+        kept = {entry.holder() for entry in new.previous} if new is not None else set()
+        for holder in {entry.holder() for entry in old.previous} - kept:
+            runs = any(self.nodes.requests[proc.node][:3:2] == ("body", holder) for proc in self.procs)
+            if runs and self.status(holder.session) in {OPEN, DRAINING} and plain(holder) not in self.signals:
+                raise Broken(8, f"{holder} still runs, is forgotten, and was never told to stop")
 
     def remove(self, key: str) -> None:
         """The record's time is over: the server leaves a marker."""
@@ -254,8 +269,8 @@ class Draft:
                 case "count":
                     self._count(request[1], request[2])
                     answer = None
-                case "signal":  # all that hangs on it is that a body may be halted
-                    self.signals = tuple(sorted({*self.signals, plain(request[1])}))
+                case "signal" if not self.world.untold:  # all that hangs on it is that a body may be halted
+                    self.tell(request[1])
                     answer = None
                 case "nak" | "put off":
                     self.put_down(proc)
@@ -268,6 +283,10 @@ class Draft:
                     self.procs.append(proc)
                     return proc
             proc = Proc(proc.owner, self.nodes.send(proc.node, answer), *proc[2:])
+
+    def tell(self, holder: Holder) -> None:
+        """A stop signal is stored."""
+        self.signals = tuple(sorted({*self.signals, plain(holder)}))
 
     def _mark(self, what: str, holder: Holder) -> None:
         """``Table.give_up``; ``Table.evict``, of a body that still runs."""

@@ -78,10 +78,20 @@ GAPS = (
     ),
     Guard(
         "gap 5: who was to be told to stop is told before its entry expires",
-        _KEEPERS,
-        "        await self._tell_previous(found.record, gone, patience)\n",
-        "",
+        "src/tenure/nats/runs.py",
+        "        if self.tell is None or found.record is None or not found.record.previous:\n",
+        "        if True:\n",
         _ROW_5,
+    ),
+    Guard(
+        "[46] a claim forgets no body before it is told to stop",
+        CORE + "upkeep.py",
+        "    if before is None or not before.previous or isinstance(command, c.Confirm):\n",
+        "    if before is None or not before.previous or isinstance(command, c.Confirm | c.Claim):\n",
+        (
+            REAL
+            + "test_stop_signals.py::test_a_claim_tells_a_body_to_stop_whose_time_is_over_before_it_takes_it_out_of_the_record",
+        ),
     ),
     Guard(
         "gap 5: [30] a stop is ended for a worker that lives and does not hear",

@@ -1,4 +1,4 @@
-"""What supervisors, effects and a body's end take out of a record."""
+"""What supervisors, effects and a body's end take out of a record; and who has to hear of it before that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenure.core import commands as c
 from tenure.core.marks import known_on
 from tenure.core.outcomes import Decision, Did, Refused, Why
 from tenure.core.parts import Result, decide, superseded
-from tenure.core.records import Phase, Record
+from tenure.core.records import Holder, Phase, Record
 from tenure.core.schemas import schema_for
 
 
@@ -34,6 +34,18 @@ def expire_previous(record: Record | None, command: c.ExpirePrevious, now: float
     left = tuple(e for e in record.previous if e not in over)
     counts = superseded(over, record.task.actor)
     return decide(Did.EXPIRED, replace(record, previous=left, taken=command.tag), counts)
+
+
+def forgotten(before: Record | None, after: Record | None, command: c.Command) -> tuple[Holder, ...]:
+    """Older bodies that ``command`` takes out of the record though they may still run: to be told to stop before it is stored.
+
+    Whoever was to tell one may have died before it did, and of what is in no record nobody knows any more.
+    """
+    if before is None or not before.previous or isinstance(command, c.Confirm):
+        return ()
+    kept = {entry.holder() for entry in after.previous} if after is not None else set()
+    closed = command.closed if isinstance(command, c.Claim | c.ExpirePrevious) else frozenset()
+    return tuple(e.holder() for e in before.previous if e.session not in closed and e.holder() not in kept)
 
 
 def clear_outbox(record: Record | None, command: c.ClearOutbox, _now: float) -> Result:

@@ -25,10 +25,11 @@ from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, Unavai
 from tenure.core.expiry import is_over
 from tenure.core.given import UNREADABLE
 from tenure.core.outcomes import Decision, Refused, Why, effects_of
-from tenure.core.records import Count, Record
+from tenure.core.records import Count, Holder, Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
+from tenure.core.upkeep import forgotten
 from tenure.nats.asking import NO_STREAM, gone, is_gone
 from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -50,11 +51,12 @@ NOTHING = Found(None, 0)
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """``decision`` is stored at ``revision``; ``data`` are the record's bytes."""
+    """``decision`` is stored at ``revision``; ``data`` are the record's bytes. ``told``: who had to hear of it first, and had not."""
 
     decision: Decision
     revision: int
     data: bytes
+    told: tuple[Holder, ...] = ()
 
     @property
     def record(self) -> Record:
@@ -118,6 +120,8 @@ class Runs:
         self.conflicts: Callable[[str], None] = lambda _operation: None
         self.count: Callable[[tuple[Count, ...]], None] | None = None
         """Told what a stored decision has to count."""
+        self.tell: Callable[[Holder, Patience], Awaitable[bool]] | None = None
+        """Tells an older body to stop; False: it was told before. Raises Unavailable."""
 
     def is_open(self) -> bool:
         """Whether its connection was not closed yet."""
@@ -189,11 +193,12 @@ class Runs:
             result = transition(found.record, command, self.clock.now())
             if isinstance(result, Refused):
                 return Declined(result, found, unsure)
+            told = await self._told(found, result.record, command, patience, unsure=unsure)
             proven = type(command) in PROVEN
             data = b"" if result.record is None else self.codec.encode_to_store(result.record, proven=proven)
             revision, repeated = await self._store(key, result.record, data, found.revision, patience)
             if revision:
-                return self._won(Committed(result, revision, data))
+                return self._won(Committed(result, revision, data, told))
             self.conflicts(type(command).__name__.lower())
             unsure, tried = unsure or repeated, found.revision
             try:
@@ -226,6 +231,20 @@ class Runs:
             return record.taken == command.tag
 
         return await self.commit(key, command, at=at, mine=mine, patience=patience)
+
+    async def _told(
+        self, found: Found, after: Record | None, command: Command, patience: Patience, *, unsure: bool
+    ) -> tuple[Holder, ...]:
+        """Tell those to stop whom nobody knows any more once this is stored: first, for whoever stores it may die after it [46]."""
+        if self.tell is None or found.record is None or not found.record.previous:
+            return ()
+        try:
+            return tuple([one for one in forgotten(found.record, after, command) if await self.tell(one, patience)])
+        except Unavailable as error:
+            if not unsure:
+                raise
+            msg = f"a write to {found.record.key!r} may have happened, and cannot be made again: {error}"
+            raise unknown(msg, found.record.key, after, found.revision) from error
 
     def _won(self, committed: Committed) -> Committed:
         if committed.decision.counts and self.count is not None:

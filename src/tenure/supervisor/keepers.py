@@ -247,21 +247,14 @@ class Keepers:
     async def _expire_previous(self, found: Found, gone: frozenset[str], patience: Patience) -> Found:
         if found.record is None or not found.record.previous:
             return found
-        await self._tell_previous(found.record, gone, patience)
         command = c.ExpirePrevious(closed=gone, tag=self._stores.clock.new_id())
         result = await self._stores.runs.take(found.record.key, command, patience, at=found)
         if not isinstance(result, Committed):
             return result.found
+        self._count(tuple(Signal(holder, "superseded") for holder in result.told))
         self._repaired("previous", result.record)
         await self._carry_out(result, patience)
         return Found(result.record, result.revision)
-
-    async def _tell_previous(self, record: Record, gone: frozenset[str], patience: Patience) -> None:
-        """Tell older bodies to stop whose caller died before it did: of one whose entry has expired nobody knows any more."""
-        for entry in record.previous:
-            told = entry.deadline is None or entry.session in gone
-            if not told and await self._stores.sessions.signal(entry.holder(), "superseded", patience):
-                self._count((Signal(entry.holder(), "superseded"),))
 
     async def _take_counts(self, found: Found, patience: Patience) -> Found:
         if found.record is None or not found.record.uncounted:

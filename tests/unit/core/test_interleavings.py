@@ -6,10 +6,13 @@ The name is the claim; the docstring is the interleaving with its number, the on
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core import commands as c
-from tenure.core.outcomes import Did, Signal, Wake, Why, effects_of
-from tenure.core.records import Holder, Phase, Previous, ttl_of
+from tenure.core.outcomes import Decision, Did, Signal, Wake, Why, effects_of
+from tenure.core.records import MAX_PREVIOUS, Holder, Phase, Previous, ttl_of
+from tenure.core.transitions import transition
+from tenure.core.upkeep import forgotten
 from tests.unit.core.histories import (
     CANCEL,
     NOW,
@@ -292,3 +295,34 @@ def test_an_older_body_is_listed_as_it_stands() -> None:
     record = play(*RUN, supersede(overlap="parallel")).found
     assert record.previous == (untold(S1),)
     assert effects_of(record) == (Wake(),)
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        pytest.param(claim("s2", "r2"), (S1,), id="a claim"),
+        pytest.param(claim("s2", "r2", closed="s1"), (), id="a claim that knows its session to be closed"),
+        pytest.param(expire(), (S1,), id="a sweep"),
+        pytest.param(expire("s1"), (), id="a sweep that knows its session to be closed"),
+        pytest.param(c.Confirm(holder=S1), (), id="its own end"),
+        pytest.param(supersede("r3"), (), id="a replace, which keeps it"),
+    ],
+)
+def test_whoever_takes_a_body_out_that_may_still_run_has_to_tell_it_first(
+    command: c.Command, first: tuple[Holder, ...]
+) -> None:
+    """[46] A runs, B replaces it; its caller dies before the signal, and A's grace is over: nobody else knows of A any more."""
+    at = play(*RUN, supersede("r2"), 11.0)
+    assert forgotten(at.found, decided(at, command).record, command) == first
+
+
+def test_a_replace_that_makes_room_among_older_bodies_has_to_tell_those_that_it_drops() -> None:
+    """[46] so many that the void ones have to go."""
+    at = play(*RUN, supersede("r2"), 11.0)
+    (entry,) = at.found.previous
+    many = tuple(replace(entry, attempt=number) for number in range(MAX_PREVIOUS + 1))
+    record = replace(at.found, previous=many)
+    command = supersede("r3")
+    after = transition(record, command, NOW + 11.0)
+    assert isinstance(after, Decision)
+    assert forgotten(record, after.record, command) == tuple(entry.holder() for entry in many)
