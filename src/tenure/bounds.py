@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -22,9 +21,8 @@ from tenure.core.records import Record, read_state
 from tenure.core.switches import switch_at
 from tenure.nats.scan import Header
 from tenure.stores import Stores
+from tenure.together import each
 
-A = TypeVar("A")
-B = TypeVar("B")
 _AT_ONCE = 32
 _ASKED = 5
 """So many of those who hold or wait are asked what they have in common, and then"""
@@ -87,20 +85,9 @@ async def bound_rows(stores: Stores, actor: str | None = None) -> list[BoundRow]
         found = await (_rate if is_rate(name) else _limit)(stores, name, len(waiting))
         return None if found is None else (found, waiting)
 
-    seen = [one for one in await _each(wanted, look) if one is not None]
-    rows = await _explained(stores, await _each(seen, lambda one: _asked(stores, *one)))
+    seen = [one for one in await each(wanted, look, _AT_ONCE) if one is not None]
+    rows = await _explained(stores, await each(seen, lambda one: _asked(stores, *one), _AT_ONCE))
     return sorted(rows, key=lambda row: (-row.waiting, -row.in_use, str(row), row.kind))
-
-
-async def _each(items: Iterable[A], work: Callable[[A], Awaitable[B]]) -> list[B]:
-    """What comes of each, some at a time."""
-    room = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(item: A) -> B:
-        async with room:
-            return await work(item)
-
-    return list(await asyncio.gather(*map(one, items)))
 
 
 async def _limit(stores: Stores, name: str, parked: int) -> BoundRow | None:
@@ -175,7 +162,7 @@ async def _explained(stores: Stores, rows: list[BoundRow]) -> list[BoundRow]:
         await stores.runs.scan(on_header)
     latest = [key for actor in sorted(dark) for key in keys[actor][-_LATEST:]]
     told: dict[str, tuple[str, msgspec.Raw]] = {}
-    for record in await _each(latest, lambda key: _record(stores, key)):
+    for record in await each(latest, lambda key: _record(stores, key), _AT_ONCE):
         told |= {} if record is None else _told_by(record)
     return [_with(row, told) for row in rows]
 

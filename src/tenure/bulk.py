@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar, get_args
 
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 
 from tenure.actors import Call
 from tenure.checks import check_choice, check_items, check_reason
+from tenure.clock import Clock
 from tenure.core.commands import IfDiffers, IfLive
-from tenure.core.errors import InvalidCall, TenureError
+from tenure.core.errors import InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.records import TERMINAL, Phase, State, read_state
 from tenure.core.subjects import check_name
 from tenure.core.switches import pattern_fault
@@ -25,9 +25,11 @@ from tenure.nats.scan import Header
 from tenure.run import Run
 from tenure.status import Cancelled
 from tenure.stores import Stores
+from tenure.together import each
 
 LivePhase = Literal["scheduled", "queued", "running", "stopping"]
 Res = TypeVar("Res")
+T = TypeVar("T")
 OnProgress = Callable[[int, int], None]
 _AT_ONCE = 128
 _MOST_SHOWN = 100
@@ -38,8 +40,9 @@ class CancelledMany(Struct, frozen=True, kw_only=True):
 
     ``matched`` runs were live when they were looked at, ``phases`` says in which phase. ``cancelled``, ``stopping``,
     ``finished`` (it ended meanwhile, or another run took its place), ``not_found``: as in ``Cancelled``. ``failed``: could
-    not be cancelled, or it is not known (``problems``: the first of them, in words); repeat the call. ``dry_run``: nothing
-    was cancelled, and ``keys`` are the first that would be.
+    not be cancelled, or it is not known (``problems``: the first of them, in words); repeat the call. ``untried``: so many of
+    those were not even tried, for the server had stopped answering. ``dry_run``: nothing was cancelled, and ``keys`` are the first
+    that would be.
     """
 
     matched: int
@@ -49,6 +52,7 @@ class CancelledMany(Struct, frozen=True, kw_only=True):
     finished: int = 0
     not_found: int = 0
     failed: int = 0
+    untried: int = 0
     problems: tuple[str, ...] = ()
     dry_run: bool = False
     keys: tuple[str, ...] = ()
@@ -98,6 +102,28 @@ class Wanted(Struct, frozen=True):
         return find
 
 
+class _Pulse:
+    """Whether the server still answers somebody: else each of thousands would wait for it in turn."""
+
+    def __init__(self, clock: Clock, patience_seconds: float) -> None:
+        self._clock = clock
+        self._patience_seconds = patience_seconds
+        self._heard = clock.steady()
+        self.is_gone = False
+
+    async def of(self, work: Awaitable[T]) -> T:
+        """What comes of one call. The server is gone if that ran out of patience, and no other has got an answer since it began."""
+        began = self._clock.steady()
+        try:
+            result = await work
+        except (Unavailable, OutcomeUnknown):
+            if self._heard <= began <= self._clock.steady() - self._patience_seconds:
+                self.is_gone = True
+            raise
+        self._heard = self._clock.steady()
+        return result
+
+
 class Bulk(ABC):
     """The part of a client that acts on many keys."""
 
@@ -137,27 +163,27 @@ class Bulk(ABC):
         Its Run, or the error that ``submit`` would have raised.
 
         Items are independent: a bad one stops nothing else, and there is no all-or-nothing. Two items with one key: the
-        second meets the first.
+        second meets the first. Once the server answers none of 128 for as long as a call keeps trying, the rest is
+        Unavailable untried.
         """
         work: Sequence[tuple[Call[Res], str | None]] = check_items(items)
-        out: list[Run[Res] | TenureError] = [TenureError("not submitted")] * len(work)
-        todo = iter(range(len(work)))
+        pulse = _Pulse(self.stores.clock, self.stores.config.patience_seconds)
 
-        async def lane() -> None:
-            for index in todo:
-                try:
-                    call, key = work[index]
-                    out[index] = await self.submit(
-                        call, key=key, delay=delay, at=at, if_live=if_live, if_differs=if_differs
-                    )
-                except TenureError as error:
-                    out[index] = error
-                except (TypeError, ValueError) as error:
-                    what = f"item {index}: give (call, key), got {type(work[index]).__name__}: {error}"
-                    out[index] = InvalidCall(what, field=None)
+        async def one(index: int) -> Run[Res] | TenureError:
+            try:
+                call, key = work[index]
+                if pulse.is_gone:
+                    return Unavailable("not submitted: the server had stopped answering").about(key=key)
+                return await pulse.of(
+                    self.submit(call, key=key, delay=delay, at=at, if_live=if_live, if_differs=if_differs)
+                )
+            except TenureError as error:
+                return error
+            except (TypeError, ValueError) as error:
+                what = f"item {index}: give (call, key), got {type(work[index]).__name__}: {error}"
+                return InvalidCall(what, field=None)
 
-        await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(work)))))
-        return out
+        return await each(range(len(work)), one, _AT_ONCE)
 
     async def cancel_many(
         self,
@@ -174,7 +200,8 @@ class Bulk(ABC):
 
         What is given must all fit. Each run is cancelled as by ``cancel``, 128 at a time; one that was submitted after the
         look is left alone. ``dry_run``: only count. ``on_progress(done, of)`` is called after each. Raises InvalidCall,
-        ConfigError, Unavailable; what befalls a single key is counted as ``failed``.
+        ConfigError, Unavailable (before the first); what befalls a single key is counted as ``failed``. Once the server
+        answers none of 128 for as long as a call keeps trying, the rest is ``untried``: call again for it.
         """
         wanted, reason = Wanted(pattern, actor, queue, phase).check(), check_reason(reason)
         found = await self._find(wanted)
@@ -183,21 +210,26 @@ class Bulk(ABC):
             return CancelledMany(matched=len(found), phases=phases, dry_run=True, keys=tuple(found)[:_MOST_SHOWN])
         outcomes: Counter[str] = Counter()
         problems: list[str] = []
-        todo = iter(found.items())
+        pulse = _Pulse(self.stores.clock, self.stores.config.patience_seconds)
 
-        async def lane() -> None:
-            for key, (run_id, _) in todo:
-                try:
-                    done = await self.cancel(key, run_id=run_id or None, reason=reason)  # never a run that came later
-                    outcomes[done.outcome] += 1
-                except TenureError as error:  # this key's trouble, not the others'
-                    outcomes["failed"] += 1
-                    problems.append(str(error))
-                if on_progress is not None:
-                    on_progress(outcomes.total(), len(found))
+        async def one(key: str) -> None:
+            if pulse.is_gone:
+                return
+            try:  # never a run that came later
+                done = await pulse.of(self.cancel(key, run_id=found[key][0] or None, reason=reason))
+                outcomes[done.outcome] += 1
+            except TenureError as error:  # this key's trouble, not the others'
+                outcomes["failed"] += 1
+                problems.append(str(error))
+            if on_progress is not None:
+                on_progress(outcomes.total(), len(found))
 
-        await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(found)))))
-        made = CancelledMany(matched=len(found), phases=phases, problems=tuple(problems[:_MOST_SHOWN]))
+        await each(found, one, _AT_ONCE)
+        untried = len(found) - outcomes.total()
+        if untried:
+            problems.insert(0, f"the server stopped answering: {untried} runs were not tried; do it again for the rest")
+            outcomes["failed"] += untried
+        made = CancelledMany(matched=len(found), phases=phases, untried=untried, problems=tuple(problems[:_MOST_SHOWN]))
         return replace(made, **outcomes)
 
     async def _find(self, wanted: Wanted) -> dict[str, tuple[str, str]]:

@@ -18,6 +18,7 @@ from tenure.nats.limits import FoundEntry, Limits
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
 from tenure.telemetry import get_logger
+from tenure.together import all_of
 
 _log = get_logger("tenure.limits")
 _MOST_KNOWN = 10_000
@@ -337,7 +338,7 @@ class Gates:
         # Who stored a message and then found room, or another delivery of its run inside, is not parked [34].
         inside = [one for one, answer in zip(batch, answers, strict=True) if answer is not Answer.PARKED and one.stored]
         if handed or inside:
-            await _all(
+            await all_of(
                 *(
                     self._parking.wake(one, patience, ahead=True)
                     for run_id, one in handed.items()
@@ -376,7 +377,7 @@ class Gates:
             if answer is Answer.PARK and request.park
         ]
         if late:
-            await _all(*(request.store() for request in late))
+            await all_of(*(request.store() for request in late))
             published |= {request.run_id for request in late}
             decided = decide(found.entry, asked, parked, published, now, may_wait=may_wait)
         reserved = set(decided.reserved)
@@ -390,10 +391,3 @@ def _refuse(place: asyncio.Future[bool]) -> None:
 
 def _permits(found: FoundEntry | None) -> tuple[Permit, ...]:
     return () if found is None or found.entry is None else found.entry.permits
-
-
-async def _all(*work: Awaitable[None]) -> None:
-    """Wait for the end of all, then raise the first error."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

@@ -92,15 +92,16 @@ async def session_rows(stores: Stores, *, every: bool, count: bool = True) -> li
 
 async def runs_held(stores: Stores) -> Counter[str]:
     """By session, how many runs it holds: a pass over all headers. Raises Unavailable."""
-    held: Counter[str] = Counter()
+    held: dict[str, str] = {}
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
+        held.pop(header.key, None)  # a key that changes meanwhile is met again
         if state is not None and state.session:
-            held[state.session] += 1
+            held[header.key] = state.session
 
     await stores.runs.scan(on_header)
-    return held
+    return Counter(held.values())
 
 
 def modules_known(rows: Iterable[SessionRow]) -> set[str] | None:

@@ -34,6 +34,7 @@ from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
 from tenure.nats.rates import FoundRate, Rates
 from tenure.telemetry import get_logger
+from tenure.together import all_of
 
 _log = get_logger("tenure.limits")
 _MOST_KNOWN = 10_000
@@ -240,7 +241,7 @@ class Paces:
                 request.answer.set_result(answer)
         # Who stored a message and then found room is not parked [34].
         inside = [one for one, answer in zip(batch, decided.answers, strict=True) if answer[0] is not Answer.PARKED]
-        await _all(
+        await all_of(
             *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
             *(self._parking.drop(one.stored, patience) for one in inside if one.stored),
         )
@@ -281,7 +282,7 @@ class Paces:
         decided = decide(found.entry, asked, parked, published, window, now, room)
         late = [one for one, answer in zip(batch, decided.answers, strict=True) if answer[0] is Answer.PARK]
         if late:
-            await _all(*(request.store() for request in late))
+            await all_of(*(request.store() for request in late))
             published |= {request.asked.run_id for request in late if isinstance(request.asked, Start)}
             decided = decide(found.entry, asked, parked, published, window, now, room)
         reserved = set(decided.reserved)
@@ -304,10 +305,3 @@ def _tell(batch: list[_Request], error: Exception) -> None:
 
 def _places(found: FoundRate | None) -> tuple[Place, ...]:
     return () if found is None or found.entry is None else found.entry.places
-
-
-async def _all(*work: Awaitable[None]) -> None:
-    """Wait for the end of all, then raise the first error."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

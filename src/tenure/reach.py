@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 
 from msgspec.structs import replace
@@ -13,8 +14,11 @@ from tenure.core.switches import Board, Rules, Switch
 from tenure.nats.patience import Patience
 from tenure.nats.scan import Header
 from tenure.stores import Stores
+from tenure.together import each
 
 _AT_ONCE = 128
+_BLOBS_AT_ONCE = 2
+"""Of arguments that are too large for a record: each takes as much memory as it has bytes."""
 
 
 async def reach(stores: Stores, switch: Switch) -> dict[str, int]:
@@ -36,22 +40,20 @@ async def reach(stores: Stores, switch: Switch) -> dict[str, int]:
     await stores.runs.scan(on_header)
     if switch.kind != "arguments":
         return dict(Counter(found.values()))
-    phases: Counter[str] = Counter()
-    todo = iter(found)
+    blobs = asyncio.Semaphore(_BLOBS_AT_ONCE)
 
-    async def lane() -> None:
-        for key in todo:
-            try:
-                record = (await stores.runs.read(key)).record
-            except (NewerSchema, UnreadableRecord):  # of that one nobody here can say what it is given
-                continue
-            if record is None or record.phase in TERMINAL or record.task.actor != switch.name:
-                continue
-            if rules.run(key, switch.name, await arguments_of(stores, record, stores.runs.patience()), now) is not None:
-                phases[_phase(record.phase, record.due, now)] += 1
+    async def look(key: str) -> str:
+        try:
+            record = (await stores.runs.read(key)).record
+        except (NewerSchema, UnreadableRecord):  # of that one nobody here can say what it is given
+            return ""
+        if record is None or record.phase in TERMINAL or record.task.actor != switch.name:
+            return ""
+        async with contextlib.nullcontext() if record.task.blob is None else blobs:
+            fits = rules.run(key, switch.name, await arguments_of(stores, record, stores.runs.patience()), now)
+        return "" if fits is None else _phase(record.phase, record.due, now)
 
-    await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(found)))))
-    return dict(phases)
+    return dict(Counter(phase for phase in await each(found, look, _AT_ONCE) if phase))
 
 
 def _may_fit(rules: Rules, switch: Switch, key: str, state: State, now: float) -> bool:

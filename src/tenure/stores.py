@@ -7,10 +7,8 @@ harm.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar, assert_never, cast
+from typing import Any, assert_never
 
 from msgspec.structs import replace
 
@@ -42,8 +40,8 @@ from tenure.nats.switches import Switches
 from tenure.nats.topology import Topology, ensure
 from tenure.nats.work import Work
 from tenure.pacing import Paces
+from tenure.together import all_of
 
-T = TypeVar("T")
 _STALE_SECONDS = 2.0
 _MORE_LOOKS = 4
 """For a quicker answer about the time, so often."""
@@ -258,10 +256,10 @@ class Stores:
                 return None
             return entry
 
-        paid = [entry for entry in await _all(*map(pay, entries)) if entry is not None]
+        paid = [entry for entry in await all_of(*map(pay, entries)) if entry is not None]
         if paid:
             await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
-        await _all(
+        await all_of(
             *(
                 self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience)
                 for e in paid
@@ -299,12 +297,3 @@ class Stores:
             msg = f"{entry.key!r} has too many bodies of older generations still running"
             raise KeyIsLive(msg, **about_run(record, result.found.revision))
         await self.complete(result.found, patience)
-
-
-async def _all(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Wait for the end of all, then raise the first error: what ``gather`` leaves behind would go on with no owner."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return cast("list[T]", results)

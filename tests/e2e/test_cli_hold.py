@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 
-from tenure import App
+from tenure import App, CancelledMany, Client
 from tenure.core.errors import Unavailable
 from tenure.core.records import encode, state_of
 from tenure.nats.runs import Runs
-from tenure.nats.scan import STATE
+from tenure.nats.scan import STATE, OnHeader
 from tests.e2e.commands import Cli
 
 
@@ -158,6 +159,39 @@ def test_many_are_cancelled_with_counts_and_a_dry_run(own: Cli) -> None:
     assert own.fast_json("show", "other")["phase"] == "queued"
     assert own.fast_json("cancel", "other")["outcome"] == "cancelled"
     assert "say --pattern 'doc-*'" in own.fast("cancel", "doc-*", code=2)[1]
+
+
+def test_a_cancel_of_many_whose_server_goes_away_says_how_far_it_came_and_what_to_do(
+    own: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it ends soon is tested with a server that is killed (``test_bulk_without_server``)."""
+    own.fast("setup", "tasks:app")
+    left = "the server stopped answering: 60 runs were not tried; do it again for the rest"
+
+    async def cancel_many(*_args: object, **_options: object) -> CancelledMany:
+        return CancelledMany(matched=100, phases={"queued": 100}, cancelled=30, failed=70, untried=60, problems=(left,))
+
+    monkeypatch.setattr(Client, "cancel_many", cancel_many)
+    said, complaint = own.fast("cancel", "--pattern", "doc-*", code=3)
+    assert "matched    100 (100 queued)" in said
+    assert "cancelled  30" in said
+    assert "failed     70" in said
+    assert "untried    60" in said
+    assert complaint == f"tenure: {left}\n"
+
+
+def test_keys_that_change_while_they_are_listed_are_listed_once(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over all headers meets them again: as they were, and as they are."""
+    own.fast("submit", "tasks:app", "say", "--key", "a", "--arg", "text=x", "--delay", "1h")
+    own.fast("submit", "tasks:app", "say", "--key", "b", "--arg", "text=x", "--delay", "1h")
+    scan = Runs.scan
+
+    async def twice(self: Runs, on_header: OnHeader, *args: Any) -> None:
+        await scan(self, on_header, *args)
+        await scan(self, on_header, *args)
+
+    monkeypatch.setattr(Runs, "scan", twice)
+    assert [row["key"] for row in own.fast_json("ls")] == ["a", "b"]
 
 
 def test_a_pause_and_a_block_count_whom_they_are_about_and_a_dry_run_does_nothing_else(own: Cli) -> None:

@@ -45,3 +45,19 @@ def test_watch_of_a_pattern_prints_progress(cli: Cli, worker: Worker) -> None:
     assert {event["key"].partition("/")[0] for event in seen} == {"walk"}
     first = progress()[0]
     assert (first["progress"]["done"], first["progress"]["total"], first["progress"]["note"]) == (1.0, 2.0, "asleep")
+
+
+def test_watch_of_a_key_prints_each_step_of_its_run_as_it_happens(cli: Cli, worker: Worker) -> None:
+    """As people type it. It has subscribed before it prints the first line, so nothing is left to chance."""
+    cli.fast("submit", "tasks:app", "nap", "--key", "step", "--arg", "seconds=0.1", "--delay", "1h")
+    watching = cli.start("watch", "step")
+    assert watching.stdout is not None
+    assert watching.stdout.readline() == "step  generation 1  scheduled\n"
+    cli.fast("trigger", "step")
+    told = [line.strip().removeprefix("step  generation 1  ") for line in watching.stdout]
+    assert end(watching) == 0
+    assert [line for line in told if not line.startswith(("queued", "scheduled"))] == [
+        "running  attempt 1",
+        "progress  1 of 2  asleep",
+        "succeeded  attempt 1",
+    ]

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context
-from tenure.core.records import encode, state_of
+from tenure.core.records import Blob, encode, state_of
+from tenure.nats.blobs import Blobs
 from tenure.nats.runs import Runs
 from tenure.nats.scan import STATE
 from tests.conftest import Workers
@@ -94,3 +95,30 @@ async def test_a_record_of_a_newer_tenure_stands_in_the_way_of_no_block(app: App
     newer = msgspec.json.encode(msgspec.json.decode(encode(found.record)) | {"schema": 99})
     await client.stores.conn.put(app.names.record("new"), newer, {STATE: state_of(found.record)})
     assert (await client.block(actor="read", args={"page": 1})).phases == {"queued": 1}
+
+
+async def test_of_large_arguments_two_are_in_memory_at_once(
+    app: App, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take 32 MiB, and a block is about as many runs as there are: 128 at once took four gigabytes."""
+    small = App(app.namespace, config=replace(FAST, inline_limit_bytes=1_000, wake_limit_bytes=1_000))
+
+    @small.actor
+    async def read(page: int, text: str = "") -> None: ...
+
+    get, now, most = Blobs.get, 0, 0
+
+    async def counted(self: Blobs, blob: Blob) -> bytes:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        try:
+            return await get(self, blob)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(Blobs, "get", counted)
+    async with small.connect(nats_server) as client:
+        await client.submit_many([(read.call(i % 2, "x" * 2_000 if i % 3 else ""), f"k{i}") for i in range(24)])
+        made = await client.block(actor="read", args={"page": 1})
+    assert made.phases == {"queued": 12}
+    assert most == 2

@@ -111,7 +111,7 @@ SWITCHES = (
     Guard(
         "many cancels: each names the run that was seen",
         "src/tenure/bulk.py",
-        "run_id=run_id or None, reason=reason)",
+        "run_id=found[key][0] or None, reason=reason)",
         "reason=reason)",
         (REAL + "test_bulk_cancel.py::test_what_ends_or_comes_anew_after_the_look_is_left_alone",),
     ),

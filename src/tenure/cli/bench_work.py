@@ -20,6 +20,7 @@ from tenure.cli.bench_probe import percentile, rss_megabytes
 from tenure.cli.bench_stage import Stage
 from tenure.core.errors import TenureError
 from tenure.nats.connection import ApiError, Connection
+from tenure.together import each
 
 Figures = dict[str, float]
 Series = dict[str, list[list[float]]]
@@ -74,14 +75,8 @@ FULL = Plan()
 
 async def in_flight(number: int, work: Callable[[int], Awaitable[Any]], lanes: int = _IN_FLIGHT) -> float:
     """Do ``work`` for 0 to ``number``, that many at a time; how many seconds it took."""
-    todo = iter(range(number))
-
-    async def lane() -> None:
-        for index in todo:
-            await work(index)
-
     started = time.perf_counter()
-    await asyncio.gather(*(lane() for _ in range(min(lanes, number))))
+    await each(range(number), work, lanes)
     return time.perf_counter() - started
 
 
@@ -120,13 +115,13 @@ async def raw_limits(conn: Connection, plan: Plan, cpu: Callable[[], tuple[float
         revisions[lane] = ack.seq
 
     async def run(lane: int) -> None:
-        for _ in range(each):
+        for _ in range(writes):
             await cas(lane)
 
     async def publish(index: int) -> None:
         await conn.put(f"tenure-bench.publish.{index}", _RAW_PAYLOAD)
 
-    each = plan.raw // _IN_FLIGHT
+    writes = plan.raw // _IN_FLIGHT
     before = cpu()
     started = time.perf_counter()
     await asyncio.gather(*(run(lane) for lane in range(_IN_FLIGHT)))
@@ -137,7 +132,7 @@ async def raw_limits(conn: Connection, plan: Plan, cpu: Callable[[], tuple[float
     paused = await one_by_one(plan.latencies, lambda _: cas(0), pauses=True)
     for name in ("TENURE_BENCH_CAS", "TENURE_BENCH_PUBLISH"):
         await conn.api(f"STREAM.DELETE.{name}", {}, timeout=30.0)
-    written = each * _IN_FLIGHT
+    written = writes * _IN_FLIGHT
     return {
         "raw_cas_per_s": written / cas_seconds,
         "raw_publish_per_s": plan.raw / publish_seconds,

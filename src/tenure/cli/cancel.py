@@ -112,7 +112,9 @@ def _told(done: CancelledMany) -> dict[str, Any]:
     if done.dry_run:
         more = done.matched - len(done.keys)
         return {"would cancel": matched, "keys": ", ".join(done.keys) + (f" and {more} more" if more else "")}
-    counts = {name: getattr(done, name) for name in ("cancelled", "stopping", "finished", "not_found", "failed")}
+    counts = {
+        name: getattr(done, name) for name in ("cancelled", "stopping", "finished", "not_found", "failed", "untried")
+    }
     return {"matched": matched} | {name: number or None for name, number in counts.items()}
 
 

@@ -249,15 +249,16 @@ async def _kind_of(client: Client, name: str) -> str:
 
 async def _stored(client: Client) -> list[tuple[str, State]]:
     """Every key and what its header tells, the longest unchanged first."""
-    found: list[tuple[str, State]] = []
+    found: dict[str, State] = {}
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
+        found.pop(header.key, None)  # a key that changes meanwhile is met again
         if state is not None:
-            found.append((header.key, state))
+            found[header.key] = state
 
     await client.stores.runs.scan(on_header)
-    return found
+    return list(found.items())
 
 
 async def _say_what_is_unknown(client: Client, actor: str, named: set[str]) -> None:

@@ -28,6 +28,7 @@ from tenure.nats.runs import Found
 from tenure.nats.scan import Header
 from tenure.overview import schedules_unknown, session_rows
 from tenure.status import Event, Status, status_of
+from tenure.together import each
 
 _AT_ONCE = 32
 
@@ -153,11 +154,12 @@ def ls(
     the_app = o.app_for(namespace, app)
 
     async def main() -> int:
-        rows: list[Row] = []
+        found: dict[str, Row] = {}
         async with o.looking(the_app, url) as client:
 
             def on_header(header: Header) -> None:
                 row = row_of(header.key, header.state, client.now())
+                found.pop(header.key, None)  # a key that changes meanwhile is met again
                 if (
                     row is not None
                     and (phase, actor, queue)
@@ -168,9 +170,10 @@ def ls(
                     )
                     and (row.schedule or not schedules)
                 ):
-                    rows.append(row)
+                    found[header.key] = row
 
             await client.stores.runs.scan(on_header)
+            rows = list(found.values())
             shown: Sequence[Row] = rows[:limit]
             if schedules:
                 shown = await _with_outcomes(client, shown)
@@ -191,27 +194,23 @@ async def _with_outcomes(client: Client, rows: Sequence[Row]) -> list[ScheduleRo
     """What their headers do not tell."""
     stores = client.stores
     unknown = await schedules_unknown(stores, await session_rows(stores, every=False, count=False))
-    told: dict[str, ScheduleRow] = {}
-    todo = iter(rows)
 
-    async def lane() -> None:
-        for row in todo:
-            try:
-                record = (await client.stores.runs.read(row.key)).record
-                hold = await client.held_by(row.key)
-            except EncryptedRecord as error:
-                record, hold = error.record, None
-            last = None if record is None else record.last
-            told[row.key] = ScheduleRow(
-                **msgspec.structs.asdict(row),
-                code="unknown" if row.key in unknown else "",
-                held_by="" if hold is None else str(hold),
-                last="" if last is None else last.phase.value,
-                last_at=None if last is None else moment_of(last.at),
-            )
+    async def look(row: Row) -> ScheduleRow:
+        try:
+            record = (await client.stores.runs.read(row.key)).record
+            hold = await client.held_by(row.key)
+        except EncryptedRecord as error:
+            record, hold = error.record, None
+        last = None if record is None else record.last
+        return ScheduleRow(
+            **msgspec.structs.asdict(row),
+            code="unknown" if row.key in unknown else "",
+            held_by="" if hold is None else str(hold),
+            last="" if last is None else last.phase.value,
+            last_at=None if last is None else moment_of(last.at),
+        )
 
-    await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(rows)))))
-    return [told[row.key] for row in rows]
+    return await each(rows, look, _AT_ONCE)
 
 
 # -- watch -----------------------------------------------------------------------------------------------------------

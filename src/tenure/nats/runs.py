@@ -282,8 +282,8 @@ class Runs:
     ) -> None:
         """Call ``on_header`` for every record, without reading any. Raises Unavailable.
 
-        With ``pace``, awaited after each ``batch``, it ends at what was stored when it began; else, or ``to_end``, once it has
-        caught up.
+        With ``pace``, awaited after each ``batch``, it ends at what was stored when it began. Else, or ``to_end``, a record that is
+        written meanwhile is met again, and the pass ends at what was stored when it had come to the first of these.
         """
         await scan(self._conn, self._names, on_header, batch, pace, to_end=to_end)
 

@@ -23,6 +23,30 @@ _INACTIVE_SECONDS = 30
 _NO_MESSAGES, _NOBODY = "404", "503"
 
 
+class _End:
+    """Where a pass ends: at what was stored when it began, or ``again``: at what was stored when it had come so far.
+
+    So it meets what was written again meanwhile, and ends: who reads slower than others write would read for ever.
+    """
+
+    def __init__(self, conn: Connection, stream: str, *, again: bool) -> None:
+        self._conn = conn
+        self._stream = stream
+        self._more = again
+        self._sequence = 0
+
+    async def set(self) -> None:
+        """To what is stored now. Raises Unavailable."""
+        self._sequence = int((await _call(self._conn, f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
+
+    async def is_before(self, sequence: int) -> bool:
+        """Whether this message comes after the end. Raises Unavailable."""
+        if sequence > self._sequence and self._more:
+            self._more = False
+            await self.set()
+        return sequence > self._sequence
+
+
 class _NotHeard(Unavailable):
     """Nobody took the request: in a cluster the consumer that was just made is not known everywhere yet."""
 
@@ -68,9 +92,8 @@ async def scan(
         "inactive_threshold": _INACTIVE_SECONDS * 1_000_000_000,
     }
     pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
-    # Who reads slower than others write would read for ever. What was written since is in its writer's hands.
-    goes_on = pace is None or to_end
-    until = None if goes_on else int((await _call(conn, f"STREAM.INFO.{stream}", {}))["state"]["last_seq"])
+    end = _End(conn, stream, again=pace is None or to_end)
+    await end.set()
     subscription = await conn.subscribe(inbox, received)
     try:
         await _call(
@@ -80,7 +103,7 @@ async def scan(
         while more:
             await conn.publish(pull, msgspec.json.encode({"batch": batch, "no_wait": True}), reply=inbox)
             try:
-                more = await _page(conn, names, arrived, on_header, batch=batch, until=until)
+                more = await _page(conn, names, arrived, on_header, batch=batch, end=end)
             except _NotHeard:
                 if not await patience.pause():
                     raise
@@ -93,9 +116,9 @@ async def scan(
 
 
 async def _page(
-    conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, *, batch: int, until: int | None
+    conn: Connection, names: Names, arrived: asyncio.Queue[Msg], on_header: OnHeader, *, batch: int, end: _End
 ) -> bool:
-    """Take one batch; False once there are no more up to the sequence ``until``. Raises Unavailable."""
+    """Take one batch; False once there are no more before the ``end``. Raises Unavailable."""
     for number in range(batch):
         msg = await _arrival(conn, arrived) if arrived.empty() else arrived.get_nowait()
         headers = msg.headers or {}
@@ -105,7 +128,7 @@ async def _page(
             text = f"the server broke a scan off: {headers['Status']} {headers.get('Description', '')}"
             raise _NotHeard(text) if headers["Status"] == _NOBODY and not number else Unavailable(text)
         ack = parse_ack(msg.reply)
-        if ack is not None and until is not None and ack.stream_sequence > until:
+        if ack is not None and await end.is_before(ack.stream_sequence):
             return False
         key = _key(msg.subject[len(names.runs_prefix) :])
         if STATE in headers and ack is not None and key is not None:

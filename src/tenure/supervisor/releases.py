@@ -17,6 +17,7 @@ from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
+from tenure.together import each
 
 _log = get_logger("tenure.supervisor")
 _AT_ONCE = 64
@@ -116,15 +117,7 @@ class Releases:
         """Wake what waits for a switch, in the order in which it was submitted. Raises Unavailable."""
         place, before = place_of(switch), self._metrics.repairs["resumed"]
         runs = await self._stores.parking.all(place, self._patience())
-        todo = iter(runs)
-
-        async def lane() -> None:
-            for run_id, key in todo:
-                await self._wake(place, key, run_id)
-
-        for result in await asyncio.gather(*(lane() for _ in range(min(_AT_ONCE, len(runs)))), return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
+        await each(runs, lambda run: self._wake(place, run[1], run[0]), _AT_ONCE)
         if runs:
             _log.info("switch.released", switch=switch, woken=self._metrics.repairs["resumed"] - before)
 

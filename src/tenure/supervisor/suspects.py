@@ -40,10 +40,11 @@ async def suspects(
     left out that only wait for a body to end which may still run: in its grace, or of an older generation that nobody told to stop.
     """
     parked = LeftParked(stored.parked)
-    found: list[Suspect] = []
+    found: dict[str, Suspect] = {}
 
     def on_header(header: Header) -> None:
         state = read_state(header.state)
+        found.pop(header.key, None)  # a key that changes meanwhile is met again
         if state is None or state.is_over(stores.clock.now()):
             return
         token, closed = encode_key(header.key), bool(state.session) and is_gone(state.session)
@@ -61,13 +62,13 @@ async def suspects(
             has_timer=stored.timers.has(token, state.run_id),
         )
         if suspicious:
-            found.append(Suspect(
+            found[header.key] = Suspect(
                 key=header.key, phase=state.phase.value, actor=state.actor, queue=state.queue,
                 why=_why(state, closed=closed), unchanged_seconds=round(max(0.0, age), 1),
-            ))  # fmt: skip
+            )  # fmt: skip
 
     await stores.runs.scan(on_header)
-    return sorted(found, key=lambda one: -one.unchanged_seconds)
+    return sorted(found.values(), key=lambda one: -one.unchanged_seconds)
 
 
 def _why(state: State, *, closed: bool) -> str:
