@@ -72,6 +72,24 @@ class Event(Struct, frozen=True, kw_only=True):
     status: Status | None = None
     progress: Progress | None = None
 
+    def __str__(self) -> str:
+        """In words, as `tenure watch` prints it: ``doc-1  generation 2  running  attempt 1``."""
+        said = [self.key, f"generation {self.generation}"]
+        if self.status is not None:
+            said.append(self.status.phase)
+            said.append(f"attempt {self.status.attempt}" if self.status.attempt else "")
+            said.append(self.status.error or self.status.reason or "")
+        elif self.progress is not None:
+            said += [self.kind, far(self.progress), self.progress.note]
+        else:
+            said.append(self.kind)
+        return "  ".join(filter(None, said))
+
+
+def far(progress: Progress) -> str:
+    """How far a body is, in words."""
+    return f"{progress.done:g}" + (f" of {progress.total:g}" if progress.total is not None else "")
+
 
 def cancelled_of(record: Record, run_id: str, outcome: CancelOutcome | None = None) -> Cancelled:
     """What a cancel of ``run_id`` tells that found ``record``; without ``outcome``, one that stored it.

@@ -27,7 +27,7 @@ from tenure.loops import run_loop
 from tenure.nats.runs import Found
 from tenure.nats.scan import Header
 from tenure.overview import schedules_unknown, session_rows
-from tenure.status import Event, Status, status_of
+from tenure.status import Event, Status, far, status_of
 from tenure.together import each
 
 _AT_ONCE = 32
@@ -129,8 +129,7 @@ def _far(status: Status) -> str | None:
     progress = status.progress
     if progress is None:
         return None
-    of = f" of {progress.total:g}" if progress.total is not None else ""
-    return f"{progress.done:g}{of}" + (f" ({progress.note})" if progress.note else "")
+    return far(progress) + (f" ({progress.note})" if progress.note else "")
 
 
 def ls(
@@ -282,7 +281,7 @@ async def _watch_many(client: Client, pattern: str, *, as_json: bool) -> int:
                     _print_event(_progress_event(key, generation, change), as_json=as_json)
             elif change.record is None:
                 generations.pop(key, None)
-                _print_line(key, {"kind": "gone", "key": key}, "gone", as_json=as_json)
+                _print_line(f"{key}  gone", {"kind": "gone", "key": key}, as_json=as_json)
             else:
                 status = status_of(change.record, client.now())
                 if status.is_over:
@@ -302,18 +301,11 @@ def _status_event(status: Status) -> Event:
 
 
 def _print_event(event: Event, *, as_json: bool) -> None:
-    text: str = event.kind
-    if event.status is not None:
-        attempt = f"  attempt {event.status.attempt}" if event.status.attempt else ""
-        text = f"{event.status.phase}{attempt}" + (f"  {event.status.error}" if event.status.error else "")
-    elif event.progress is not None:
-        total = f" of {event.progress.total:g}" if event.progress.total is not None else ""
-        text = f"progress  {event.progress.done:g}{total}  {event.progress.note}"
-    _print_line(f"{event.key}  generation {event.generation}", event, text, as_json=as_json)
+    _print_line(str(event), event, as_json=as_json)
 
 
-def _print_line(about: str, data: Any, text: str, *, as_json: bool) -> None:
+def _print_line(text: str, data: Any, *, as_json: bool) -> None:
     if as_json:
         print_json(data)
     else:
-        print(f"{about}  {text}", flush=True)
+        print(text, flush=True)
