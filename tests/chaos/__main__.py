@@ -25,7 +25,15 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
     parser.add_argument("--least-kills", type=int, default=0, help="the nemesis goes on until there are so many")
     parser.add_argument("--first", action="append", default=[], metavar="FAULT", help="begin with it; may be repeated")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FAULT",
+        help="no other (servers are left alone); may be repeated",
+    )
     parser.add_argument("--least-keys", type=int, default=0, help="a run with fewer has shown too little, and fails")
+    parser.add_argument("--exact", action="store_true", help="fail also if counters cannot be held to what was stored")
     parser.add_argument(
         "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
     )
@@ -38,6 +46,8 @@ def main() -> int:
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="tenure-chaos-"))
     os.environ |= {"CHAOS_REPLICAS": str(asked.servers), "CHAOS_FOLDER": str(folder / "logs")}
     again = f"make chaos SECONDS={asked.seconds:g} SEED={seed} SERVERS={asked.servers}"
+    if asked.only:
+        again += f' CHAOS_ARGS="{" ".join(f"--only {kind!r}" for kind in asked.only)}"'
     print(f"chaos: {again}", flush=True)
 
     from tests.chaos import network  # what it imports reads the environment
@@ -64,6 +74,7 @@ def main() -> int:
         rate=asked.rate,
         least_kills=asked.least_kills,
         first=tuple(asked.first),
+        only=tuple(asked.only),
         quiet_seconds=asked.quiet,
     )
     good = False
@@ -75,7 +86,7 @@ def main() -> int:
         violations = sorted([*check(evidence), *endings, *check_promptness(taken)])
         title = f"chaos: {asked.seconds:g} s, seed {seed}, {asked.servers} server(s)"
         show(table_of(title, evidence, chaos.faults, taken, violations), violations)
-        few = too_few(evidence, keys=asked.least_keys)
+        few = too_few(evidence, keys=asked.least_keys, exact=asked.exact)
         if few:
             print(few, flush=True)
         good = not violations and evidence.quiet and not few

@@ -31,6 +31,10 @@ _CHILD_KILL, _CHILD_FREEZE = "child kill", "child freeze"
 RESTART, LAME_DUCK = "server restart", "server lame duck"
 FIRST = (_CHILD_KILL, RESTART, LAME_DUCK)
 """What a run may be asked to begin with."""
+ONLY = ("kill", "term", "freeze", "cut", _CHILD_KILL, _CHILD_FREEZE)
+"""What may be done to processes, and to what a run may be held."""
+COSTS_NO_COUNT = {"kill", "term", _CHILD_KILL, _CHILD_FREEZE}
+"""No answer to a write gets lost with these, but to a process that is killed."""
 
 
 class _Ending(Struct, kw_only=True):
@@ -67,12 +71,14 @@ class Nemesis:
         before_kill: Callable[[Child], object],
         *,
         first: Iterable[str] = (),
+        only: Iterable[str] = (),
         leave_servers: bool = False,
         every: float = 1.0,
     ) -> None:
         """``first``: kinds of faults, each of which is done as soon as it can be. ``leave_servers``: alone.
 
-        ``every``: seconds between two faults, on the average.
+        ``only``: of all that may be done (``ONLY``) just these; servers are left alone then. ``every``: seconds between two
+        faults, on the average.
         """
         self._every = every
         self._chance = random.Random(seed)
@@ -83,7 +89,8 @@ class Nemesis:
         self._endings: list[_Ending] = []
         self._next_at = steady() + 1.0
         self._first = list(first)
-        self._leave_servers = leave_servers
+        self._only = frozenset(only)
+        self._leave_servers = leave_servers or bool(self._only)
         self.faults: list[Fault] = []
 
     @property
@@ -147,6 +154,9 @@ class Nemesis:
             kinds += ["cut", "cut"]
         if child.role == "worker":
             kinds += [_CHILD_KILL, _CHILD_FREEZE]
+        kinds = [kind for kind in kinds if not self._only or kind in self._only]
+        if not kinds:
+            return
         kind = self._chance.choice(kinds)
         match kind:
             case "kill":

@@ -47,7 +47,7 @@ class Child:
         self.suspended = False
         self._env = os.environ | (env or {})
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked_at = 0.0
+        self._asked_at = self._began = 0.0
         self._log_start = 0
 
     @property
@@ -63,6 +63,7 @@ class Child:
             return
         inside = ["ip", "netns", "exec", self.netns] if self.netns else []
         command = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_US, str(os.getpid()), *inside, *self.command]
+        self._began = time.time()
         with self.log.open("ab") as output:
             self._log_start = output.tell()
             self._process = subprocess.Popen(
@@ -115,6 +116,7 @@ class Child:
                 role=self.role,
                 name=self.name,
                 how=how,
+                began=self._began,
                 asked_at=self._asked_at,
                 killed_at=killed_at,
                 at=steady(),

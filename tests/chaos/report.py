@@ -39,6 +39,7 @@ def table_of(
     asks = Counter(f"{ask.ask} {ask.told.split(':')[0]}" for ask in answered(evidence.asks))
     known = Known(evidence)
     judged = [one for one in taken if one.bound < math.inf]
+    unread = {what: of.unread for what, of in sums(known).items() if of.unread}
     alone = [one for one in judged if not one.hurt]
     rows = {
         "faults": f"{sum(fault.kind == 'kill' for fault in faults)} kills; {_counted(kinds)}",
@@ -52,15 +53,9 @@ def table_of(
         "ticks": str(len(known.run_ids.get(CHIME, ()))),
         "inbox": f"{len({line.id for line in evidence.commands if line.acked})} commands acknowledged",
         "superseded": _counted(Counter(evidence.counts.superseded)),
-        "counted": ", ".join(
-            f"{what} {told} of {were - excused}"
-            for what, (told, were, excused) in sums(known).items()
-            if what != "cancelled"
-        ),
-        "fenced": "counted {}, told to the history {}, {} of them by processes that ended meanwhile".format(
-            *fenced(evidence)
-        ),
-        "  by processes of which": f"{sum(1 for death in evidence.deaths if death.how == 'kill')} were killed with -9",
+        "counted": ", ".join(f"{what} {of.counted} of {of.stored - of.excused}" for what, of in sums(known).items()),
+        "  unread of": f"{len(evidence.unread)} processes killed with -9, at most: {_counted(Counter(unread))}",
+        "fenced": "counted {}, told to the history {}, {} of them by those".format(*fenced(evidence)),
         "ended in order": _counted(
             Counter(f"{d.role} with {d.code}" for d in evidence.deaths if d.asked_at and d.how == "term")
         ),
@@ -76,8 +71,11 @@ def table_of(
     return table
 
 
-def too_few(evidence: Evidence, *, keys: int) -> str:
-    """Why the run has shown too little, empty if it has not; with no least number of ``keys`` nothing is too little."""
+def too_few(evidence: Evidence, *, keys: int, exact: bool = False) -> str:
+    """Why the run has shown too little, empty if it has not; with no least number of ``keys`` nothing is too little.
+
+    ``exact``: the counters must have been held to the records, and some process must have ended before the others.
+    """
     if not keys:
         return ""
     seen = {
@@ -87,6 +85,14 @@ def too_few(evidence: Evidence, *, keys: int) -> str:
         "commands acknowledged": (sum(line.acked and not line.refusal for line in evidence.commands), 1),
         "commands rejected": (len(evidence.rejected), 1),
     }
+    if exact:
+        names = [death.name for death in evidence.deaths if death.ready and death.role in {"worker", "supervisor"}]
+        seen |= {
+            "looks at what was to be counted exactly": (int(evidence.counted_exactly and not evidence.missing), 1),
+            "runs superseded": (sum(evidence.counts.superseded.values()), 1),
+            "runs cancelled": (sum(evidence.counts.cancelled.values()), 1),
+            "ends of workers and supervisors that are followed by a new start": (len(names) - len(set(names)), 1),
+        }
     return ", ".join(f"only {number} {what}" for what, (number, least) in seen.items() if number < least)
 
 

@@ -10,22 +10,20 @@ import os
 import socket
 import sys
 import time
-import urllib.request
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
-from prometheus_client.parser import text_string_to_metric_families
 
 from tenure.loops import run_loop
 from tenure.stores import Stores
 from tests.chaos import collect
 from tests.chaos.bodies import app
+from tests.chaos.counters import Counters
 from tests.chaos.journal import Journal, read, steady
-from tests.chaos.nemesis import DRAIN_SECONDS, Nemesis
+from tests.chaos.nemesis import COSTS_NO_COUNT, DRAIN_SECONDS, Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.promptness import Crowd, Life, lives_of
@@ -55,18 +53,12 @@ _START_SECONDS = 60.0
 """In which nine processes must have started, on a machine that may have better things to do."""
 _READS_BEHIND = 10.0
 """A leader of three that is cut off gives up its office only after so many seconds, and answers reads until then."""
-_COUNTED = {
-    "tenure_superseded": "where",
-    "tenure_cancelled": "where",
-    "tenure_outcomes": "outcome",
-    "tenure_fenced": "actor",
-}
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """What a run is asked for: the nemesis works for ``seconds``, and goes on until it has killed ``least_kills``.
 
-    It begins with ``first``, and goes on until it has done each of these.
+    It begins with ``first``, and goes on until it has done each of these. ``only``: such faults of processes, and no others.
 
     ``quiet_seconds``: in which less must be left to do, until all is at rest.
     """
@@ -85,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     rate: float = 60.0
     least_kills: int = 0
     first: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     keys: int = 20_000
     quiet_seconds: float = 60.0
 
@@ -95,9 +88,6 @@ class Chaos:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stack = ExitStack()
-        self._counts: dict[int, dict[tuple[str, str], int]] = {}
-        self._scraped: set[int] = set()
-        self._metrics: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.crowd = Crowd()
 
@@ -105,6 +95,7 @@ class Chaos:
         asked = self._settings
         self._logs = asked.folder / "logs"
         self._logs.mkdir(parents=True)
+        self._counters = Counters(self._logs)
         try:
             network = self._stack.enter_context(Network()) if asked.own_network else None
             self._servers = Servers(asked.folder, asked.servers, network)
@@ -137,8 +128,9 @@ class Chaos:
             asked.seed,
             self._servers,
             self._children,
-            self._scrape,
+            self._counters.scrape,
             first=asked.first,
+            only=asked.only,
             leave_servers=asked.leave_servers,
             every=asked.every,
         )
@@ -182,8 +174,6 @@ class Chaos:
             while any(s.closed is None and s.pid not in alive for s in sessions) and steady() < until:
                 await asyncio.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
                 sessions = await collect.sessions(stores)
-            told = await collect.fenced(stores)
-            self._scraped = {child.pid for child in self._children if self._scrape(child)}
             looked_at = stores.clock.now()
             records = await collect.records(stores)
             self._recorder.end("term", 5.0)
@@ -201,7 +191,7 @@ class Chaos:
                 sessions=sessions,
                 deaths=[],
                 alive=alive,
-                counts=self._summed(),
+                counts=Counts(),
                 missing=missing,
                 letters=await collect.letters(stores),
                 work_left=await collect.work_left(stores),
@@ -209,16 +199,19 @@ class Chaos:
                 rest_seconds=rested,
                 clocks=clocks,
                 asks_whole=True,
+                counted_exactly=(kinds := {fault.kind for fault in self.faults}) <= COSTS_NO_COUNT,
+                told_exactly=kinds <= COSTS_NO_COUNT | {"freeze"},
                 commands=[line for path in self._logs.glob("commands-*") for line in read(path, CommandLine)],
                 rejected=await collect.rejected(stores),
                 frozen=[fault for fault in self.faults if fault.pid],
-                fenced=told,
-                scraped=self._scraped,
             )
             evidence.take_entries(entries.values())
             self._end_in_order()
+            evidence.fenced = await collect.fenced(stores)
             evidence.bodies = [line for path in self._logs.glob("bodies-*") for line in read(path, BodyLine)]
             evidence.deaths = [death for child in self._children for death in child.deaths]
+            evidence.counts, evidence.unread = self._counters.sums(evidence.deaths)
+            evidence.scraped = self._counters.whole
             return evidence
         finally:
             await stores.close()
@@ -252,10 +245,10 @@ class Chaos:
     def _service(self, name: str, command: str, *options: str) -> Child:
         space, address = self._place(name)
         port = 9100 if space else _free_port()
-        self._metrics[name] = f"http://{address}:{port}/metrics"
+        self._counters.expect(name, f"{address}:{port}")
         metrics = ("--metrics-host", address, "--metrics-port", str(port))
         target = "tests.chaos.apart:app"
-        return self._child(name, space, "-m", "tenure.cli", command, target, "--log-json", *metrics, *options)
+        return self._child(name, space, "-m", "tests.chaos.service", command, target, "--log-json", *metrics, *options)
 
     def _place(self, name: str) -> tuple[str, str]:
         """The network namespace of a process ("": ours), and its address."""
@@ -310,45 +303,6 @@ class Chaos:
             if steady() > until:
                 raise AssertionError(f"waited in vain: {what}; see {self._logs}")
             time.sleep(_LOOK_SECONDS)  # paused: between two looks
-
-    # -- metrics -----------------------------------------------------------------------------------------------------
-
-    def _scrape(self, child: Child) -> bool:
-        """The counters of a process that is about to be ended. A frozen or cut off one tells nothing: then they are fewer."""
-        url = self._metrics.get(child.name)
-        if url is None or child.suspended or not child.running:
-            return False
-        try:
-            with urllib.request.urlopen(url, timeout=1.0) as answer:  # noqa: S310  (our own child's address)
-                text = answer.read().decode()
-        except OSError:
-            return False
-        counts: Counter[tuple[str, str]] = Counter()
-        for family in text_string_to_metric_families(text):
-            label = _COUNTED.get(family.name)
-            for sample in family.samples:
-                if label is not None and sample.name.endswith("_total"):
-                    counts[family.name, sample.labels[label]] += int(sample.value)
-        self._counts[child.pid] = dict(counts)
-        return True
-
-    def _summed(self) -> Counts:
-        total: Counter[tuple[str, str]] = Counter()
-        for counts in self._counts.values():
-            total.update(counts)
-
-        def of(family: str) -> dict[str, int]:
-            return {label: number for (name, label), number in total.items() if name == family}
-
-        return Counts(
-            superseded=of("tenure_superseded"),
-            cancelled=of("tenure_cancelled"),
-            outcomes=of("tenure_outcomes"),
-            fenced={
-                pid: sum(n for (name, _), n in counts.items() if name == "tenure_fenced")
-                for pid, counts in self._counts.items()
-            },
-        )
 
 
 def _free_port() -> int:

@@ -66,6 +66,37 @@ def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> No
     )
 
 
+_COUNTED = (
+    "--seconds",
+    "6",
+    "--every",
+    "0.4",
+    "--keys",
+    "200",
+    "--rate",
+    "40",
+    "--quiet",
+    "40",
+    "--least-keys",
+    "50",
+    "--exact",
+)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+def test_superseded_fenced_and_cancelled_add_up_exactly_where_processes_end_in_order() -> None:
+    """Workers and supervisors drain in mid-run: what each counted until its very end, summed, is what the records tell."""
+    chaos(*_COUNTED, "--only", "term", seconds=100)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(120)
+def test_counters_add_up_but_for_the_last_writes_of_those_killed_with_9() -> None:
+    """No fewer than there were, less what each of them can have counted between its last scrape and its end; never more."""
+    chaos(*_COUNTED, "--only", "kill", "--least-kills", "4", seconds=100)
+
+
 @pytest.mark.long
 @pytest.mark.chaos
 async def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.chaos.report import too_few
-from tests.history.evidence import CHIME, CommandLine, Evidence, Revision
+from tests.history.evidence import CHIME, CommandLine, Counts, Death, Evidence, Revision
 from tests.history.stories import ran_well
 
 
@@ -43,3 +44,44 @@ def test_what_it_lacks_is_told(told: str, take_away: Callable[[Evidence], object
     evidence = full()
     take_away(evidence)
     assert too_few(evidence, keys=2) == told
+
+
+def counted() -> Evidence:
+    """And one of each of what must be counted exactly; a worker was started again."""
+    evidence = full()
+    evidence.counts = Counts(superseded={"head": 1}, cancelled={"waiting": 1})
+    evidence.counted_exactly = True
+    one = Death(pid=1, role="worker", name="worker0", ready=True, how="term", killed_at=1.0, at=1.0, wall=1.0)
+    evidence.deaths = [one, replace(one, pid=3)]
+    return evidence
+
+
+def set_to(**values: Any) -> Callable[[Evidence], None]:
+    def change(evidence: Evidence) -> None:
+        for name, value in values.items():
+            setattr(evidence, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("told", "take_away"),
+    [
+        ("", lambda _evidence: None),
+        ("only 0 looks at what was to be counted exactly", set_to(counted_exactly=False)),
+        ("only 0 looks at what was to be counted exactly", set_to(missing=1)),
+        ("only 0 runs superseded", set_to(counts=Counts(cancelled={"waiting": 1}))),
+        ("only 0 runs cancelled", set_to(counts=Counts(superseded={"head": 1}))),
+        (
+            "only 0 ends of workers and supervisors that are followed by a new start",
+            lambda evidence: evidence.deaths.pop(),
+        ),
+    ],
+)
+def test_a_run_that_is_to_count_exactly_must_have_something_to_count(
+    told: str, take_away: Callable[[Evidence], object]
+) -> None:
+    evidence = counted()
+    take_away(evidence)
+    assert too_few(evidence, keys=2, exact=True) == told
+    assert too_few(evidence, keys=2) == ""

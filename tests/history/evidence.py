@@ -128,8 +128,8 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when its life
     is over by its age, 0 if never.
-    ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: how many runs were, by
-    "superseded" and "cancelled", of which nobody has taken note yet.
+    ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: of how many runs
+    nobody has counted yet what became of them, as ``check_counts`` names it.
     """
 
     seq: int
@@ -222,13 +222,14 @@ class SessionSeen(Struct, frozen=True, kw_only=True):
 class Death(Struct, frozen=True, kw_only=True):
     """The end of a process that we started. ``how``: kill or term; ``at``, ``wall``: when it was certainly gone.
 
-    ``killed_at``: just before the signal; ``asked_at``: just before SIGTERM, 0 if it was not asked to end; one that did not
-    in time was killed. ``code``: its exit code; ``ready``: it had said that it was.
+    ``began``: when it was started (``wall``); ``killed_at``: just before the signal; ``asked_at``: just before SIGTERM, 0 if it
+    was not asked to end; one that did not in time was killed. ``code``: its exit code; ``ready``: it had said that it was.
     """
 
     pid: int
     role: str
     name: str = ""
+    began: float = 0.0
     asked_at: float = 0.0
     code: int = 0
     ready: bool = False
@@ -249,12 +250,20 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Counters summed over all processes, as last scraped (a dead process's last values); ``fenced`` by process."""
+    """Counters summed over all processes, but for those of the schedule that goes on; ``fenced`` by process."""
 
     superseded: dict[str, int] = field(default_factory=dict)
     cancelled: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
     fenced: dict[int, int] = field(default_factory=dict)
+
+
+class Unread(Struct, frozen=True, kw_only=True):
+    """What a process has counted ``since`` it was scraped last (0: ever), ``until`` it was killed: nobody has read that."""
+
+    pid: int
+    since: float
+    until: float
 
 
 class Clocks(Struct, frozen=True, kw_only=True):
@@ -278,7 +287,7 @@ class Evidence(Struct, kw_only=True):
     ``letters``: the run ids of all dead letters, as often as they are stored. ``asks_whole``: every ask has its first
     line, so that what no ask explains is a fault. ``counted_exactly``: nothing went wrong that may cost a count.
     ``fenced``: whose outcome was refused as another attempt's, as the history was told, of all of them if ``told_exactly``;
-    ``answers_known``: no answer to a write got lost. ``scraped``: of whom all counts are known.
+    ``answers_known``: no answer to a write got lost. ``scraped``: of whom all counts are known; ``unread``: of the others, what.
     """
 
     bodies: list[BodyLine]
@@ -308,6 +317,7 @@ class Evidence(Struct, kw_only=True):
     frozen: list[Fault] = field(default_factory=list)
     fenced: list[HolderSeen] = field(default_factory=list)
     scraped: set[int] = field(default_factory=set)
+    unread: list[Unread] = field(default_factory=list)
 
     def take_entries(self, entries: Iterable[EntrySeen]) -> None:
         """What else was seen in the runs bucket, each by its kind, in order."""

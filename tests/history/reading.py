@@ -86,6 +86,6 @@ def revision_of(record: Record | None, *, key: str, seq: int, before: int, store
 def _uncounted(record: Record) -> Counter[str]:
     found: Counter[str] = Counter()
     for count in record.uncounted:
-        found[count.what] += count.number
-    found["superseded"] += sum(not entry.counted for entry in record.previous)
+        found[f"{count.what} {count.where}"] += count.number
+    found["superseded tail"] += sum(not entry.counted for entry in record.previous)
     return +found

@@ -31,6 +31,7 @@ from tests.chaos import collect, producer, stranger
 from tests.chaos.bodies import app
 from tests.chaos.journal import Journal
 from tests.history.evidence import (
+    CHIME,
     AskLine,
     BodyLine,
     Clocks,
@@ -377,13 +378,12 @@ class World:
         return {program.process.pid for program in self.programs.values() if program.process.alive}
 
     def _counts(self) -> Counts:
-        totals: dict[str, Counter[str]] = {"superseded": Counter(), "cancelled": Counter(), "outcomes": Counter()}
-        fenced: Counter[int] = Counter()
+        totals, fenced = {family: Counter[str]() for family in ("superseded", "cancelled", "outcomes")}, Counter[int]()
         for pid, service in self._services:
             fenced[pid] += sum(service.metrics.fenced.values())
             for family, total in totals.items():
-                for (_, label), number in getattr(service.metrics, family).items():
-                    total[label] += number
+                for (actor, label), number in getattr(service.metrics, family).items():
+                    total[label] += number if actor != CHIME else 0
         return Counts(**{family: dict(total) for family, total in totals.items()}, fenced=dict(fenced))
 
 
