@@ -98,8 +98,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Queues": (
         Panel(
             "Waiting",
-            "Wake-ups stored and not delivered; every worker of a queue sees the same ones.",
-            (('max by (queue) (tenure_wakeups_pending{queue=~"$queue"})', "{{queue}}"),),
+            "Wake-ups stored and not delivered; every worker of a queue sees the same ones. Without a worker: as supervisors see it.",
+            (
+                ('max by (queue) (tenure_wakeups_pending{queue=~"$queue"})', "{{queue}}"),
+                ('max by (queue) (tenure_wakeups_unserved{queue=~"$queue"})', "{{queue}} without a worker"),
+            ),
             unit="short",
             width=_THIRD,
         ),

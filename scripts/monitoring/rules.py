@@ -137,8 +137,23 @@ ALERTS = (
         ),
         (
             "`tenure doctor` says how many workers are alive and which queue waits for one; start one (`tenure worker "
-            "module:app --queue QUEUE`). If some are alive, Prometheus does not reach them: look at its targets. A single "
-            "queue without a worker, beside others with one, is told by `tenure doctor` and `tenure top`."
+            "module:app --queue QUEUE`). If some are alive, Prometheus does not reach them: look at its targets."
+        ),
+    ),
+    Alert(
+        "TenureQueueWithoutWorker",
+        "max by (queue) (tenure_wakeups_unserved) > 0",
+        "5m",
+        "critical",
+        "{{ $value }} wake-ups of {{ $labels.queue }} wait, and no worker works on that queue",
+        (
+            "Workers tell of their own queues alone; supervisors see that runs wait in one that no live worker has. Its runs "
+            "wait until one comes. (`other`: queues that the supervisors' code does not know.)"
+        ),
+        (
+            "`tenure queues` names the queue and how much waits; start a worker for it (`tenure worker module:app --queue "
+            "QUEUE`), or add it to the `--queue` of those there are. Was it mistyped at a submit, or renamed in the code: "
+            "`tenure cancel --pattern` ends what nobody is to run, `tenure pause QUEUE` says that it is to wait."
         ),
     ),
     Alert(

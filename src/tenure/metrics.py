@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry
@@ -143,6 +143,7 @@ class Metrics(Collector):
         self.queue_wait = _histograms_of(self._queues)
         self.lateness = _histograms_of(self._queues)
         self.pending: dict[str, int] = _one(self._queues)
+        self.unserved: dict[str, int] = {}
         self.swept_records = 0
         self.swept_seconds = 0.0
         self.swept_at = 0.0
@@ -163,6 +164,17 @@ class Metrics(Collector):
         for told in counts:
             family = self.superseded if told.what == "superseded" else self.cancelled
             family[told.actor, told.where] += told.number
+
+    def look_after(self, queues: Iterable[str]) -> None:
+        """A supervisor tells of these queues, and of all others as one, how much waits that no worker is there for."""
+        self.unserved = dict.fromkeys((*queues, OTHER), 0)
+
+    def found_unserved(self, waiting: Mapping[str, int]) -> None:
+        """A supervisor has seen, by queue, what waits where no worker is."""
+        found = dict.fromkeys((*self.unserved, OTHER), 0)
+        for queue, number in waiting.items():
+            found[queue if queue in found else OTHER] += number
+        self.unserved = found
 
     def swept(self, records: int, seconds: float, at: float) -> None:
         """A supervisor has passed over all records; ``at``: when, seconds since the epoch."""
@@ -219,6 +231,8 @@ class Metrics(Collector):
             self.trusted_until(),
         )
         last = self if self.beside is None else self.beside
+        text = "Wake-ups stored for a queue that no worker works on, as supervisors see it"
+        yield _gauges("tenure_wakeups_unserved", text, "queue", last.unserved)
         yield _single("tenure_swept_records", "Records that the last whole sweep passed", last.swept_records)
         yield _single("tenure_sweep_seconds", "How long the last whole sweep took", last.swept_seconds)
         yield _single(

@@ -110,6 +110,19 @@ def test_a_worker_with_a_supervisor_tells_what_both_count_and_the_sweeps() -> No
     assert value(worker, "tenure_last_sweep_timestamp_seconds") == 1_700_000_000.0
 
 
+def test_what_waits_without_a_worker_is_told_of_the_supervisors_own_queues_and_of_all_others_as_one() -> None:
+    worker, supervisor = fresh(), Metrics("1", ["extract", "watch"], ())
+    supervisor.look_after(["default", "mail"])
+    worker.beside = supervisor
+    before = set(series(worker))
+    for waiting in ({"mail": 3, "of another app": 1, "and another": 1}, {"mail": 2}):
+        supervisor.found_unserved(waiting)
+        assert set(series(worker)) == before
+        others = sum(number for queue, number in waiting.items() if queue != "mail")
+        for queue, number in (("default", 0), ("mail", waiting["mail"]), (OTHER, others)):
+            assert value(worker, "tenure_wakeups_unserved", queue=queue) == number
+
+
 # -- closed sets, against the code that counts -------------------------------------------------------------------------
 
 

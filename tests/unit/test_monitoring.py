@@ -23,7 +23,9 @@ GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
 def exposed() -> dict[str, dict[str, set[str]]]:
     """Samples by name, with each label's values. Of an actor and a queue, which stand for all."""
     found: dict[str, dict[str, set[str]]] = {"up": {}}
-    metrics: list[Metrics | ClientMetrics] = [Metrics("1", ["extract"], ["default"]), ClientMetrics()]
+    supervised = Metrics("1", ["extract"], ["default"])
+    supervised.look_after(["default"])
+    metrics: list[Metrics | ClientMetrics] = [supervised, ClientMetrics()]
     for one in metrics:
         for family in one.registry.collect():
             for sample in family.samples:

@@ -74,6 +74,16 @@ CASES = {
         "No worker tells how much waits",
         {f'tenure_wakeups_pending{{{W}, queue="default"}}': "0x60"},
     ),
+    "TenureQueueWithoutWorker": Case(
+        {
+            'tenure_wakeups_unserved{instance="s1", queue="mail"}': "0x30 3x30",
+            'tenure_wakeups_unserved{instance="s2", queue="mail"}': "0x30 3x30",
+            'tenure_wakeups_unserved{instance="s1", queue="default"}': "0x60",
+        },
+        {"queue": "mail"},
+        "3 wake-ups of mail wait, and no worker works on that queue",
+        {'tenure_wakeups_unserved{instance="s1", queue="mail"}': "3x37 0x30"},
+    ),
     "TenureQueueSlow": Case(
         slow("tenure_queue_wait_seconds", 0, 60, "30.0"),
         {"queue": "default"},

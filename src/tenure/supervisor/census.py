@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tenure.clock import Clock
 from tenure.core.errors import Unavailable
-from tenure.core.sessions import CLOSED_KEPT_SECONDS, Session
+from tenure.core.sessions import CLOSED_KEPT_SECONDS, Kind, Session
 from tenure.core.silence import Silence
 from tenure.metrics import Metrics
 from tenure.nats.connection import Connection, Lost, NotSent
@@ -89,12 +89,19 @@ class Census:
 
     def lively_supervisors(self) -> set[str]:
         """Supervisors heard of lately. One that died with the worker beside it is not counted on while it is still open."""
+        return {session.id for session in self._lively("supervisor")}
+
+    def queues_worked_on(self) -> set[str]:
+        """Queues of the workers heard of lately."""
+        return {queue for session in self._lively("worker") for queue in session.queues}
+
+    def _lively(self, kind: Kind) -> list[Session]:
         now = self._clock.steady()
-        return {
-            name
+        return [
+            seen.session
             for name, seen in self._watched.items()
-            if seen.session.kind == "supervisor" and self._silence.is_lively(name, now)
-        }
+            if seen.session.kind == kind and self._silence.is_lively(name, now)
+        ]
 
     def modules(self) -> set[str] | None:
         """Whose schedules the code of some lively supervisor has; None where one of them does not say."""

@@ -62,6 +62,7 @@ class Repair(Service):
         sweep = Sweep(
             stores, census, metrics, keepers=keepers, releases=releases,
             schedules=Schedules(stores, metrics, {}, 0.0, lambda: None), places=Places(stores, census, metrics, board),
+            is_paused=board.is_paused,
         )  # fmt: skip
         loops = [census.watch, board.run, releases.keep, *[keepers.keep] * stores.config.repairs_at_once]
         try:

@@ -60,6 +60,7 @@ class Supervisor(Service):
 
     def __init__(self, app: App, url: str, *, options: dict[str, Any]) -> None:
         super().__init__(app, url, queues=(), options=options)
+        self.metrics.look_after({actor.task.queue for actor in app.actors.values()})
         self._census: Census | None = None
         self._keepers: Keepers | None = None
         self._closed = asyncio.Event()
@@ -91,7 +92,14 @@ class Supervisor(Service):
         places = Places(stores, census, self.metrics, board)
         releases = Releases(stores, board, self.metrics, self._mine)
         sweep = Sweep(
-            stores, census, self.metrics, keepers=keepers, schedules=schedules, places=places, releases=releases
+            stores,
+            census,
+            self.metrics,
+            keepers=keepers,
+            schedules=schedules,
+            places=places,
+            releases=releases,
+            is_paused=board.is_paused,
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from tenure.core.records import TERMINAL, Phase, read_state
 from tenure.core.subjects import encode_key
@@ -47,6 +48,7 @@ class Sweep:
         schedules: Schedules,
         places: Places,
         releases: Releases,
+        is_paused: Callable[[str], bool],
     ) -> None:
         self._stores = stores
         self._strays = Strays(stores.conn, stores.names)
@@ -56,6 +58,7 @@ class Sweep:
         self._schedules = schedules
         self._places = places
         self._releases = releases
+        self._is_paused = is_paused
         self.calm = False
         """Whether the last pass met nothing but records that are over, or due later, and their timers: only something new
         changes that. A wake-up may become a stray, and a place under a limit be left, with no word of it in a stream."""
@@ -67,6 +70,7 @@ class Sweep:
         stores = self._stores
         await self._remove_strays()
         stored = await stores.work.stored(Patience(stores.clock, stores.config.patience_seconds))
+        self._metrics.found_unserved(self._unserved(stored.lanes))
         await self._remove_foreign(stored.foreign)
         self._releases.saw(stored.parked, is_mine)
         limited = {name: runs for name, runs in stored.parked.items() if not switch_at(name)}
@@ -120,6 +124,15 @@ class Sweep:
         if put_off:
             _log.warning("keys.put_off", number=put_off, waiting=self._keepers.waiting)
         return passed
+
+    def _unserved(self, lanes: Mapping[tuple[str, str], int]) -> Counter[str]:
+        """By queue, what waits where no worker is. A pause is meant, and says so elsewhere."""
+        worked_on = self._census.queues_worked_on()
+        found: Counter[str] = Counter()
+        for (queue, _), number in lanes.items():
+            if queue not in worked_on and not self._is_paused(queue):
+                found[queue] += number
+        return found
 
     async def _remove_strays(self) -> None:
         """Whose run still waits is missed by the pass that follows, and gets a new wake-up. Raises Unavailable."""
