@@ -15,33 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from tenure import InvalidCall
 from tenure.cli.parsing import duration
-from tenure.cli.root import make, run
+from tenure.cli.root import run
 from tests.e2e.commands import Cli, Worker, end
+from tests.e2e.every import ALL, EVERY
 from tests.support import wait_until
 
 NOWHERE = "nats://127.0.0.1:9"
-WANTED = {
-    "demo",
-    "server",
-    "dev",
-    "setup",
-    "worker",
-    "supervisor",
-    "submit",
-    "replace",
-    "cancel",
-    "trigger",
-    "show",
-    "result",
-    "watch",
-    "ls",
-    *("pause", "resume", "block", "unblock", "blocks"),
-    *("queues", "sessions", "limits", "top", "repair", "doctor", "permissions"),
-}
 
 
 # -- start and wait --------------------------------------------------------------------------------------------------
@@ -245,56 +227,14 @@ def test_usage_is_exit_code_2_and_a_sentence(case: str, here: Path, capsys: pyte
     assert out == ""
 
 
-BY_KEY = [
-    ["show", "k"],
-    ["result", "k"],
-    ["watch", "k"],
-    ["cancel", "k"],
-    ["trigger", "k"],
-    ["ls"],
-    ["dead", "ls"],
-    ["dead", "replay", "k"],
-    ["queues"],
-    ["sessions"],
-    ["limits"],
-    ["repair"],
-    ["doctor"],
-    ["top", "--once"],
-]
-WITH_URL = [
-    *[[*words, "--app", "tasks:app"] for words in BY_KEY],
-    ["setup", "tasks:app"],
-    ["submit", "tasks:app", "say", "--arg", "text=x"],
-    ["replace", "tasks:app", "say", "--key", "k", "--arg", "text=x"],
-    ["worker", "tasks:app"],
-    ["worker", "tasks:app", "--with-supervisor"],
-    ["supervisor", "tasks:app"],
-    ["dev", "tasks:app"],
-]
-
-
-@pytest.mark.parametrize("arguments", WITH_URL, ids=lambda words: "-".join(words[:3]))
-def test_a_url_that_cannot_be_one_is_refused_at_once_by_every_command(
-    arguments: list[str], here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for url in ("http://127.0.0.1:9", "nats://127.0.0.1:notaport"):
-        assert run([*arguments, "--url", url]) == 2
-        err = capsys.readouterr().err
-        assert err.startswith(f"tenure: {url!r} cannot be the URL of a NATS server: ")
-        assert err.count("\n") == 1
-
-
 def options() -> Iterator[tuple[list[str], str]]:
     """Every option of every command that takes a value, with the words that lead to it."""
-    commands = {name: [name] for name in sorted(WANTED - {"demo", "dev", "server"})}
-    commands |= {f"dead {name}": ["dead", name] for name in ("ls", "show", "replay", "purge")}
-    for words in commands.values():
-        command: Any = get_command(make())
-        for word in words:
-            command = command.commands[word]
+    for name, command in ALL.items():
+        if name in {"demo", "dev", "server", "bench"}:  # they would start
+            continue
         for option in command.params:
             if option.param_type_name == "option" and not option.is_flag and "--namespace" not in option.opts:
-                yield words, option.opts[0]
+                yield name.split(), option.opts[0]
 
 
 @pytest.mark.parametrize(("words", "option"), list(options()), ids=str)
@@ -347,28 +287,6 @@ def test_a_queue_of_no_actor_is_told_of(here: Path, capsys: pytest.CaptureFixtur
     assert told.endswith(" uses the queue 'defualt'; its queues: default")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["submit", "tasks:app", "say", "--arg", "text=x"],
-        ["ls", "--app", "tasks:app"],
-        ["setup", "tasks:app"],
-        ["worker", "tasks:app"],
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_no_server_is_exit_code_3(arguments: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments) == 3
-    out, err = capsys.readouterr()
-    assert re.fullmatch(r"tenure: cannot reach a NATS server at nats://127.0.0.1:9: .*\n", err)
-    assert out == ""
-
-
-def test_a_mistyped_namespace_is_told_and_creates_nothing(cli: Cli) -> None:
-    for command in (["show", "k"], ["ls"], ["cancel", "k"], ["result", "k"], ["watch", "k"]):
-        assert "there is no namespace 'tpyo'" in cli.fast(*command, "--namespace", "tpyo", code=2)[1]
-
-
 def test_a_missing_key_is_exit_code_2(cli: Cli, worker: Worker) -> None:
     for command in ("show", "result", "watch"):
         assert "there is no key 'nobody'" in cli.fast(command, "nobody", code=2)[1]
@@ -378,9 +296,9 @@ def test_help_and_version_work_everywhere(cli: Cli, here: Path, capsys: pytest.C
     assert cli("--version").stdout.startswith("0.")
     assert run(["--help"]) == 0
     listed = set(re.findall(r"^│ (\w+) ", capsys.readouterr().out, re.MULTILINE))
-    assert WANTED | {"bench", "dead"} == listed
-    for command in WANTED:
-        assert run([command, "--help"]) == 0
+    assert {name.split()[0] for name in EVERY} == listed
+    for name in EVERY:
+        assert run([*name.split(), "--help"]) == 0
         first = re.split(r"\n\s*\n", capsys.readouterr().out.strip())[1]
         assert re.search(r"[.)]$", first.strip()), "what a command is for is a sentence"
         assert first.count("(") == first.count(")"), "and a whole one"

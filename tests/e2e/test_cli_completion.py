@@ -6,14 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from tenure.cli.root import make
+from tests.e2e.every import ALL
 
 _NO_DATA = {
     "server": "its own log",
@@ -21,20 +18,6 @@ _NO_DATA = {
     "worker": "--log-json: a line when it is ready",
     "supervisor": "--log-json: a line when it is ready",
 }
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every command, with the words that lead to it."""
-    root: Any = get_command(make())
-    for name, command in root.commands.items():
-        below = getattr(command, "commands", None)
-        if below is None:
-            yield name, command
-        else:
-            yield from ((f"{name} {word}", one) for word, one in below.items())
-
-
-ALL = dict(commands())
 
 
 def complete(words: str, folder: Path) -> set[str]:
@@ -92,6 +75,7 @@ def test_what_prints_data_prints_it_as_json_too(name: str) -> None:
 def test_help_reads_as_documentation(name: str) -> None:
     """Sentences; every option and argument whose name does not say it all is explained."""
     text = re.sub(r"\s+", " ", ALL[name].help or "").strip()
+    assert not re.search(r"[^\n]\n[^\n]", ALL[name].help or ""), "paragraphs as wide as the terminal"
     assert re.match(r"[A-Z][^.]{5,}", text)
     assert text.endswith((".", ")"))
     for option in ALL[name].params:

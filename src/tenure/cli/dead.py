@@ -42,7 +42,7 @@ def ls(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """List dead letters, the oldest first."""
+    """List dead letters: runs that failed for good, each with its error; the oldest first."""
     the_app = o.app_for(namespace, app)
 
     letters = o.ask(the_app, url, lambda client: client.dead.list(actor=actor, queue=queue, key=key, limit=limit + 1))
@@ -99,7 +99,10 @@ def rejected_commands(
 def show(
     which: Which, namespace: o.Namespace = None, app: o.AppTarget = None, url: o.Url = None, as_json: o.AsJson = False
 ) -> int:
-    """Show a dead letter: of a run id, or the newest of a key."""
+    """Show a dead letter: of a run id, or the newest of a key.
+
+    Its arguments, its error with the traceback, and how earlier generations of it died that were replayed.
+    """
     the_app = o.app_for(namespace, app)
 
     letter = o.ask(the_app, url, lambda client: _letter(client, which))
@@ -134,7 +137,11 @@ def replay(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Run it again, as a new generation of its key: of a key with several letters, the newest. Then remove the letter."""
+    """Run a dead letter's task again, as a new generation of its key, then remove the letter.
+
+    Of a key with several letters, the newest. However often one letter is replayed, one run comes of it. Exit 1 where a run
+    of the key is live: it stays as it is, and so does the letter.
+    """
     the_app = o.app_for(namespace, app)
     _one_or_all(which, actor, every=every)
 
@@ -195,7 +202,10 @@ def purge(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Forget the letter of a run id, all letters of a key, or all."""
+    """Forget the letter of a run id, all letters of a key, or all.
+
+    What it says can then no more be replayed; the key's record stays. It tells how many were removed.
+    """
     the_app = o.app_for(namespace, app)
     _one_or_all(which, actor, every=every)
 

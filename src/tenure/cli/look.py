@@ -92,7 +92,12 @@ def show(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Show a key: phase, generation, attempt, holder, progress, error, and what holds it back."""
+    """Show a key: phase, generation, attempt, holder, progress, error, and what holds it back.
+
+    Phases: scheduled (not due yet), queued (waits for a worker), running, stopping (told to stop), succeeded, failed,
+    cancelled. The holder is the session of the process that runs it (`tenure sessions`). With --history what happened to it,
+    refused outcomes of older attempts included, as far as `history_days` goes back.
+    """
     encode_key(key)
     the_app = o.app_at(namespace, app, url)
     if history:
@@ -149,7 +154,11 @@ def ls(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """List keys, the longest unchanged first."""
+    """List keys, the longest unchanged first: phase, generation, actor, queue, and when what waits is due.
+
+    With --schedules also what became of each schedule's latest run, what holds it back, and, under CODE, whether the code
+    of no supervisor has it any more (`tenure cancel` ends it).
+    """
     the_app = o.app_for(namespace, app)
 
     async def main() -> int:

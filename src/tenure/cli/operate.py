@@ -50,7 +50,11 @@ def setup(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Create what is missing on the server, change what may be changed, and say so for each stream."""
+    """Create what is missing on the server, change what may be changed, and say so for each stream.
+
+    To be run before each deploy: it brings older streams to what this release needs, and refuses (exit 2) where a newer one has
+    been. What is stored stays. With --replicas copies of each stream, on as many servers.
+    """
     if target is None and not namespace:
         raise ConfigError("say what to set up: TARGET (module:app) or --namespace NAME (or $TENURE_NAMESPACE)")
     app = o.app_for(namespace, target)

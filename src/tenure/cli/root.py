@@ -82,7 +82,7 @@ def bench(
     return run_bench(quick=quick, as_json=as_json, check=check)
 
 
-def _flowing(command: Callable[..., int]) -> str:
+def _flowing(command: object) -> str:
     """Its docstring in paragraphs as wide as the terminal, not as the source."""
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
@@ -94,6 +94,8 @@ def make() -> typer.Typer:
     for panel, commands in _GROUPS.items():
         for command in commands:
             root.command(rich_help_panel=panel, help=_flowing(command))(command)
+    for below in dead.registered_commands:
+        below.help = _flowing(below.callback)
     root.add_typer(dead, name="dead", rich_help_panel="Look")
     if find_spec("tenure.cli.bench") is not None:
         root.command(rich_help_panel="Try it")(bench)

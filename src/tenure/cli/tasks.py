@@ -66,7 +66,12 @@ def submit(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Start a run of a key, unless one is live."""
+    """Start a run of a key, unless one is live: then that one is kept (see --if-live, --if-differs).
+
+    Prints key, generation and run id, and whether a run was started (accepted); with --wait its result as well. Whoever
+    submits the same key a hundred times at once gets one run. Exit 1 if --wait saw it fail, or the live run was in the way
+    (--if-live reject, --if-differs error).
+    """
     app = load_app(target)
     call = make_call(app, actor, arg or [], args)
     seconds, when = duration(delay, "--delay"), moment(at)
@@ -98,7 +103,11 @@ def replace(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Start a new generation of a key, whatever it is doing; every older one is void from then on."""
+    """Start a new generation of a key, whatever it is doing; every older one is void from then on.
+
+    What an older body still returns is not stored. Prints key, generation and run id; with --wait its result as well, and
+    exit 1 unless it succeeds.
+    """
     app = load_app(target)
     call: Call[Any] = make_call(app, actor, arg or [], args)
     seconds, when = duration(delay, "--delay"), moment(at)
@@ -143,7 +152,11 @@ def result(
     url: o.Url = None,
     as_json: o.AsJson = False,
 ) -> int:
-    """Wait for a key's current run and print its result; exit 1 unless it succeeds."""
+    """Wait for a key's current run and print its result; exit 1 unless it succeeds.
+
+    A text is printed as it is, anything else as JSON; why a run failed, was cancelled or superseded is told on standard error.
+    Without --timeout it waits as long as the run takes.
+    """
     encode_key(key)
     the_app = o.app_at(namespace, app, url)
     seconds = duration(timeout, "--timeout")
