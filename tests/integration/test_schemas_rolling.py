@@ -9,9 +9,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
-from tenure import Client
+from tenure import App, Client
+from tenure.core.records import PLAIN_SCHEMA, SCHEMA, encode
+from tenure.nats.handover import Handovers, Reply
+from tenure.nats.work import Delivery
+from tenure.worker.handover import readers_of
+from tests.conftest import Workers
+from tests.integration.test_handover import LONG, deliveries
 from tests.newer import NEWER, NewerSite
 from tests.processes import TARGET, Site
 from tests.support import wait_until
@@ -42,6 +49,47 @@ async def stored(client: Client, key: str) -> dict[str, Any]:
 
 async def ended(client: Client, key: str) -> bool:
     return bool((await stored(client, key))["phase"] == "succeeded")
+
+
+async def test_a_wake_up_whose_record_is_newer_goes_to_who_can_read_it(namespace: str, workers: Workers) -> None:
+    """It is offered to readers of just its schema, and is theirs then: with neither an ack nor a look of its own it waits for them."""
+    app = App(namespace, config=LONG)
+    taken: list[Delivery] = []
+
+    @app.actor
+    async def work() -> None:
+        raise AssertionError
+
+    async def take(delivery: Delivery) -> bool:
+        taken.append(delivery)
+        return True
+
+    async with app.connect(workers.url) as client:
+        await client.submit(work.call(), key="k")
+        found = await client.stores.runs.read("k")
+        assert found.record is not None
+        newer = msgspec.json.encode(msgspec.json.decode(encode(found.record)) | {"schema": SCHEMA + 4})
+        await client.stores.conn.put(app.names.record("k"), newer)
+        for schema in (SCHEMA + 3, SCHEMA + 4, SCHEMA + 5):
+            await Handovers(client.stores.conn, client.stores.names).listen("default", readers_of(schema), take)
+        async with workers.run(app) as running:
+            claims = running.worker.metrics.claims
+            await wait_until(lambda: claims["", "handed_over"], description="it is another's")
+            assert await client.stores.work.pending("default", "normal") == (0, 1)
+            assert not claims["", "newer_schema"]
+    assert [delivery.to.key for delivery in taken if delivery.to is not None] == ["k"]
+
+
+async def test_this_release_takes_what_an_older_one_could_not_read(app: App, client: Client, workers: Workers) -> None:
+    """Whichever schema it was that the older one lacked."""
+    schemas = range(PLAIN_SCHEMA + 1, SCHEMA + 1)
+    runs = [await client.submit(app.actors["quick"].call(), key=f"k{schema}") for schema in schemas]
+    async with deliveries(client, *(run.key for run in runs)) as came, workers.run(app):
+        offers = Handovers(client.stores.conn, client.stores.names)
+        for schema, delivery in zip(schemas, came, strict=True):
+            assert await offers.offer(delivery, readers_of(schema), 1.0) is Reply.TAKEN
+        assert [await run.result(10.0) for run in runs] == ["attempt 1"] * len(schemas)
+        assert await offers.offer(came[0], readers_of(SCHEMA + 1), 1.0) is Reply.NOBODY
 
 
 @pytest.mark.long

@@ -115,6 +115,20 @@ INPUTS = (
         (BAD + "test_a_newer_record_is_left_alone_and_stops_nobody_else",),
     ),
     Guard(
+        "upgrade: what this release cannot read is offered to who can",
+        "src/tenure/worker/handler.py",
+        '                await self._offers.place(delivery, readers, "newer_schema")\n',
+        "                await self._stores.work.nak(live.reply, 1.0)\n",
+        (REAL + "test_schemas_rolling.py::test_a_wake_up_whose_record_is_newer_goes_to_who_can_read_it",),
+    ),
+    Guard(
+        "upgrade: what an older release cannot read is taken",
+        "src/tenure/worker/handover.py",
+        "for wanted in (*actors, *_READERS)]",
+        "for wanted in actors]",
+        (REAL + "test_schemas_rolling.py::test_this_release_takes_what_an_older_one_could_not_read",),
+    ),
+    Guard(
         "input: a task whose actor nobody here knows is not poison",
         "src/tenure/worker/head.py",
         "            if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:\n",

@@ -137,16 +137,16 @@ class Handler:
                 await work.ack(live.reply)
             case Later("unknown_actor", actor):
                 await self._offers.place(delivery, actor)
+            case Later("newer_schema", readers):
+                await tell_head(self._stores.history, live, delivery, looked, lease.id)
+                await self._offers.place(delivery, readers, "newer_schema")
             case Later(outcome, actor, delay):
                 self._metrics.claims[actor, outcome] += 1
                 await tell_head(self._stores.history, live, delivery, looked, lease.id)
                 longest = self._stores.config.ack_wait_seconds  # nobody else sees it meanwhile, and we may be wrong
-                look = second_look(delivery.deliveries, longest)
-                if outcome == "newer_schema":
-                    _log.error("record.newer", key=live.key, run_id=live.run_id)
-                elif outcome == "unreadable":
+                if outcome == "unreadable":
                     _log.error("record.unreadable", key=live.key, run_id=live.run_id)
-                ceiling = longest if outcome == "not_due" else look
+                ceiling = longest if outcome == "not_due" else second_look(delivery.deliveries, longest)
                 await work.nak(live.reply, ceiling if delay is None else min(ceiling, delay))
             case _:
                 assert_never(looked)

@@ -1,11 +1,12 @@
-"""Handing over: a wake-up whose actor this worker does not know goes to one that does.
+"""Handing over: a wake-up whose actor this worker does not know, or whose record it cannot read, goes to one that does.
 
-In a rolling deploy the old workers hold most of the open pulls, so most redeliveries of a new actor's wake-ups come to them.
-Handed back alone, each waits for the luck of the draw, ever longer. So it is offered (`nats/handover`) to those who know the
-actor; whoever takes it treats it as a delivery of its own, with the ack subject that it came with, and this worker forgets it.
+In a rolling deploy the old workers hold most of the open pulls, so most redeliveries of a new actor's wake-ups come to them,
+and of those whose records a newer Tenure has written. Handed back alone, each waits for the luck of the draw, ever longer. So
+it is offered (`nats/handover`) to those who know the actor, or read the schema; whoever takes it treats it as a delivery of
+its own, with the ack subject that it came with, and this worker forgets it.
 
 Nothing rests on it: what is lost is handed back or delivered again, what is doubled meets the claim. Workers that know
-every actor they meet never offer anything.
+every actor and every schema they meet never offer anything.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from tenure.core.policy import second_look
+from tenure.core.records import PLAIN_SCHEMA, SCHEMA
 from tenure.metrics import Metrics
 from tenure.nats.acks import parse_ack
 from tenure.nats.handover import Close, Handovers, Reply
@@ -35,8 +37,17 @@ _SPACING_SECONDS = 0.005
 """Between two of these looks, over all keys: a backlog of thousands must not keep both sides busy with asking."""
 
 
+def readers_of(schema: int) -> str:
+    """As whom those are asked who can read a record of this schema: no actor has such a name."""
+    return f"schema {schema}"
+
+
+_READERS = tuple(map(readers_of, range(PLAIN_SCHEMA + 1, SCHEMA + 1)))
+"""As whom this release is asked: by one that knows less."""
+
+
 class Offers:
-    """What this worker offers, because it does not know the actor."""
+    """What this worker offers, because it does not know the actor or cannot read the record."""
 
     def __init__(self, stores: Stores, metrics: Metrics) -> None:
         self._stores = stores
@@ -46,21 +57,28 @@ class Offers:
         self._silent: dict[tuple[str, str], float] = {}
         self._turn = 0.0
 
-    async def place(self, delivery: Delivery, actor: str) -> None:
-        """Leave the delivery to a worker that knows ``actor``, or hand it back."""
-        key = delivery.to.key if delivery.to is not None else ""
-        reply = await self._ask(delivery, actor)
+    async def place(self, delivery: Delivery, wanted: str, why: str = "unknown_actor") -> None:
+        """Leave the delivery to a worker that is ``wanted`` (knows that actor, is of those ``readers_of``), or hand it back.
+
+        ``why``: what is counted then.
+        """
+        key, run_id = (delivery.to.key, delivery.to.run_id) if delivery.to is not None else ("", "")
+        actor = wanted if why == "unknown_actor" else ""
+        reply = await self._ask(delivery, wanted)
         if reply is Reply.TAKEN:  # neither ack nor nak: both are the other's
             self._metrics.claims[actor, "handed_over"] += 1
-            _log.debug("delivery.handed_over", key=key, actor=actor)
+            _log.debug("delivery.handed_over", key=key, actor=wanted)
             return
-        self._metrics.claims[actor, "unknown_actor"] += 1
+        self._metrics.claims[actor, why] += 1
         look = second_look(delivery.deliveries, self._stores.config.ack_wait_seconds)
-        if reply is Reply.NOBODY:
+        if reply is not Reply.NOBODY:
+            look = self._soon(look)
+            _log.debug("actor.crowded", key=key, actor=wanted)
+        elif actor:
             _log.warning("actor.unknown", key=key, actor=actor)
         else:
-            look = self._soon(look)
-            _log.debug("actor.crowded", key=key, actor=actor)
+            look = min(look, self._stores.config.ack_wait_seconds)
+            _log.error("record.newer", key=key, run_id=run_id)
         await self._stores.work.nak(delivery.reply, look)
 
     async def _ask(self, delivery: Delivery, actor: str) -> Reply:
@@ -100,7 +118,7 @@ class Desk:
         on_crash: Callable[[], None],
     ) -> None:
         self._handovers = Handovers(stores.conn, stores.names)
-        self._about = [(queue, actor) for queue in queues for actor in actors]
+        self._about = [(queue, wanted) for queue in queues for wanted in (*actors, *_READERS)]
         self._table = table
         self._on_crash = on_crash
         self._closes: list[Close] = []
@@ -108,8 +126,8 @@ class Desk:
     async def open(self, start: Callable[[Delivery], Awaitable[bool]]) -> None:
         """Listen. ``start`` starts a delivery if there is a slot for it now, and says whether."""
         take = partial(self._take, start)
-        for queue, actor in self._about:
-            self._closes.append(await self._handovers.listen(queue, actor, take))
+        for queue, wanted in self._about:
+            self._closes.append(await self._handovers.listen(queue, wanted, take))
 
     async def close(self) -> None:
         """Stop listening; what was under way is answered before this returns."""

@@ -26,6 +26,7 @@ from tenure.nats.runs import Committed, Declined, Found
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
+from tenure.worker.handover import readers_of
 from tenure.worker.holds import Holds
 from tenure.worker.places import Places, Ticket
 from tenure.worker.table import Table
@@ -54,7 +55,7 @@ class Drop(Struct, frozen=True, tag=True):
 
 
 class Later(Struct, frozen=True, tag=True):
-    """Look again after ``delay`` seconds (None: the usual second look)."""
+    """Look again after ``delay`` seconds (None: the usual second look). ``actor``: of a newer schema those who can read it."""
 
     outcome: str
     actor: str
@@ -144,8 +145,8 @@ class Head:
             return Later("encrypted", "", self._stores.config.ack_wait_seconds)
         except UnreadableRecord:
             return Later("unreadable", "", self._stores.config.ack_wait_seconds)
-        except NewerSchema:
-            return Later("newer_schema", "", self._stores.config.ack_wait_seconds)
+        except NewerSchema as error:
+            return Later("newer_schema", readers_of(error.schema))
         except LimitFull as error:
             _log.warning("limit.full", key=key, run_id=run_id, error=str(error))
             return Later("busy", "", self._stores.config.ack_wait_seconds)
