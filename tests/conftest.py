@@ -49,18 +49,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 if SERVERS > 1:
 
     @pytest.fixture(scope="session")
-    def nats_server() -> Iterator[str]:
+    def one_of_three() -> Iterator[str]:
         """Url of one of three servers; the others are told to nobody, for what is to go through a proxy would go past it."""
         with nats_cluster(advertise=False) as cluster:
             yield cluster.nodes[0].url
 
+    @pytest.fixture(scope="session")
+    def nats_server(one_of_three: str) -> str:
+        return one_of_three
+
     @pytest.fixture
-    def namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    def namespace(one_of_three: str) -> Iterator[str]:
         """A namespace whose streams are gone after the test: each is a raft group on every server, which costs time for ever."""
         name = f"t{os.getpid()}-{next(_numbers)}"
         yield name
-        if "nats_server" in request.fixturenames:
-            asyncio.run(_delete_streams(request.getfixturevalue("nats_server"), name))
+        asyncio.run(_delete_streams(one_of_three, name))
 
 else:
 
@@ -70,11 +73,9 @@ else:
 
 
 async def _delete_streams(url: str, namespace: str) -> None:
-    """Of a namespace, on a real server."""
-    if not url.startswith("nats://"):
-        return
+    """Of a namespace."""
     async with await nats.connect(url) as connected:
-        js = connected.jetstream()
+        js = connected.jetstream(timeout=30.0)
         for stream in [info.config.name or "" for info in await js.streams_info_iterator()]:
             if f"_{namespace}_" in stream or stream.endswith(f"_{namespace}"):
                 await js.delete_stream(stream)

@@ -30,7 +30,7 @@ async def nats_server(request: pytest.FixtureRequest, nats_server: str, namespac
         yield server.url
 
 
-@pytest.fixture(params=["nats", "memory"])
+@pytest.fixture(params=[pytest.param("nats", marks=pytest.mark.one_server("its own server is killed")), "memory"])
 async def own_server(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[OwnServer]:
     """A server for this test alone, to be killed and frozen."""
     with EmbeddedServer() if request.param == "nats" else MemoryServer(f"{namespace}-own") as server:

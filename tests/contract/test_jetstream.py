@@ -18,7 +18,16 @@ DAY = 86_400 * SECOND
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["STREAM.INFO", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.GET", "CONSUMER.LIST"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "STREAM.INFO",
+        "STREAM.DELETE",
+        "STREAM.PURGE",
+        "STREAM.MSG.GET",
+        pytest.param("CONSUMER.LIST", marks=pytest.mark.one_server("a cluster has an empty list of consumers for it")),
+    ],
+)
 async def test_a_stream_that_is_not_there(call: str, js: Asked):
     body = {"seq": 1} if call == "STREAM.MSG.GET" else {}
     assert await js.api(f"{call}.NOWHERE", body) == (10059, "stream not found")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from tenure import App, Client, Context, Fail
+from tenure import App, Client, Context, Fail, KeyIsLive
 from tenure.core import commands as c
 from tenure.core.records import Entry, Holder
 from tenure.metrics import Metrics
@@ -23,15 +23,19 @@ GRACE = 0.4
 def app(namespace: str) -> App:
     app = App(namespace, config=replace(FAST, blob_grace_seconds=GRACE))
 
-    @app.actor(result_ttl=1.0)
+    @app.actor
     async def double(text: str) -> str:
         return text * 2
 
-    @app.actor(retry=None, result_ttl=1.0)
+    @app.actor(result_ttl=1.0)
+    async def brief(text: str) -> str:
+        return text * 2
+
+    @app.actor(retry=None)
     async def fail(text: str) -> None:
         raise Fail(f"{len(text)} bytes")
 
-    @app.actor(result_ttl=1.0)
+    @app.actor
     async def spawns(ctx: Context, text: str) -> None:
         ctx.spawn(double.call(text), key="child")
 
@@ -56,13 +60,32 @@ async def sweep(leftovers: Leftovers) -> int:
 
 
 async def gone(client: Client, key: str) -> None:
-    async def absent() -> bool:
-        return await client.status(key) is None
+    """Once it owes nothing any more."""
 
-    await wait_until(absent, description=f"{key} has expired")
+    async def purged() -> bool:
+        try:
+            return await client.purge(key)
+        except KeyIsLive:
+            return False
+
+    await wait_until(purged, description=f"{key} is purged")
 
 
-async def test_arguments_and_result_go_with_their_record(
+async def test_arguments_and_result_go_with_a_record_that_expires(
+    app: App, client: Client, workers: Workers, leftovers: Leftovers
+) -> None:
+    async with workers.run(app):
+        assert await (await client.submit(app.actors["brief"].call(LARGE), key="k")).result(5) == LARGE * 2
+
+    async def expired() -> bool:
+        return await client.status("k") is None
+
+    await wait_until(expired, description="the record has expired")
+    assert await sweep(leftovers) == 2
+    assert await stored(client) == []
+
+
+async def test_arguments_and_result_go_with_their_record_and_not_before(
     app: App, client: Client, workers: Workers, leftovers: Leftovers
 ) -> None:
     async with workers.run(app):
@@ -202,7 +225,7 @@ async def test_a_supervisor_does_it_by_itself(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:
     async with workers.run(app), supervisors.run(app) as supervisor:
-        await (await client.submit(app.actors["double"].call(LARGE), key="k")).result(5)
+        await (await client.submit(app.actors["brief"].call(LARGE), key="k")).result(5)
 
         async def empty() -> bool:
             return await stored(client) == []

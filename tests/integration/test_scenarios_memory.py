@@ -66,6 +66,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.one_server("it is about the process that works, for which the server makes no difference")
 @pytest.mark.timeout(60 + TASKS / 500)
 async def test_scenario_45_client_and_worker_are_as_large_after_many_tasks_as_before(nats_server: str, namespace: str):
     """A list, a map by run id, a task or a timer that is kept per run would show: each is at least a block."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 
 import pytest
@@ -38,7 +39,7 @@ async def test_spawned_runs_start_exactly_once_with_the_outcome(app: App, client
         if ctx.attempt == 1:
             raise ValueError("once")
 
-    live = await client.submit(child.call("live"), key="live", delay=1.0)
+    live = await client.submit(child.call("live"), key="live", delay=60.0)
     async with workers.run(app):
         run = await client.submit(parent.call(), key="parent")
         await run.result(5)
@@ -46,6 +47,7 @@ async def test_spawned_runs_start_exactly_once_with_the_outcome(app: App, client
         status = await client.status("live")
         assert status is not None
         assert (status.run_id, status.phase) == (live.run_id, "scheduled")
+        await client.trigger("live")
         await live.result(5)
 
         async def settled() -> bool:
@@ -169,7 +171,8 @@ async def test_a_perpetual_key_keeps_its_phase_whatever_its_runs_take(
         await wait_until(ended, description="the chain has ended")
     assert seen[:8] == [(1, 1), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (6, 1)]
     steps = [(tick - ticks[0]) / every for tick in ticks[:8]]
-    assert all(abs(step - round(step)) < 1e-6 for step in steps), steps
+    grain = len(ticks) * math.ulp(ticks[0]) / every  # each tick is rounded to what a float holds
+    assert all(abs(step - round(step)) < grain for step in steps), steps
     first, second, third, again, fourth, fourth_again, fifth, sixth = (round(step) for step in steps)
     assert third >= second + 2, "the tick that its run outlasted is skipped"
     assert (again, fourth_again) == (third, fourth), "a retry stands for the tick of its generation"
