@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
+from tenure.cli import bench_more as more
+from tenure.cli import bench_work as work
 from tenure.cli.bench import run_bench
 from tenure.cli.bench_report import FIGURES, Report
-from tenure.cli.bench_stage import Account
+from tenure.cli.bench_stage import Account, Stage
 from tenure.cli.root import run
 
 
@@ -44,6 +49,21 @@ def test_a_quick_run_gives_every_figure_as_one_json_object_and_loses_nothing() -
         "late_spread_ms",
         "late_burst_ms",
     }
+
+
+async def test_a_supervisor_is_timed_from_its_start_to_ready_and_watched_as_it_sweeps_and_rests(
+    tmp_path: Path, nats_server: str, namespace: str
+) -> None:
+    """Real processes, a small plan: each of the three figures is one that was measured."""
+    plan = replace(
+        work.QUICK, scheduled=50, written_seconds=0.1, sweep_seconds=1.0, settle_seconds=0.1, scheduled_seconds=0.2
+    )
+    async with Stage(nats_server, namespace, tmp_path, 100, os.getpid()).open() as stage:
+        figures = await more.scheduled(stage, plan)
+    assert 0.1 < figures.pop("supervisor_ready_s") < 30.0
+    assert figures.keys() == {"sweeping_cpu_percent", "scheduled_cpu_percent"}
+    assert 0.0 < figures["sweeping_cpu_percent"] < 200.0
+    assert math.isfinite(figures["scheduled_cpu_percent"])
 
 
 def test_a_task_without_an_outcome_or_with_two_does_not_add_up() -> None:

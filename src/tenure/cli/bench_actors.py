@@ -2,16 +2,17 @@
 
 ``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it
 also does when the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``. With a
-concurrency of 0 it is a supervisor.
+concurrency of 0 it is a supervisor. Once it is ready there is a file ``FOLDER/ready-PID``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +23,11 @@ from tenure.loops import run_loop, settle_collector
 from tenure.rates import RateLimit
 from tenure.settings import Limit
 
-STAMPS, COUNTS = "stamps", "counts.json"
+if TYPE_CHECKING:
+    from tenure.supervisor import Supervisor
+    from tenure.worker import Worker
+
+STAMPS, COUNTS, READY = "stamps", "counts.json", "ready-"
 LIMIT = 10
 VALUES = 10
 """Of the argument that a limit goes by."""
@@ -90,6 +95,12 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
     return BenchApp(app, noop, stamp, hold, capped, rated, shared)
 
 
+async def _say_when_ready(service: Worker | Supervisor, folder: Path) -> None:
+    while service.why_not_ready:  # noqa: ASYNC110  (it depends on clocks as well: there is no event to wait for)
+        await asyncio.sleep(0.02)
+    (folder / f"{READY}{os.getpid()}").touch()
+
+
 async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:
     stamps = Stamps(folder / STAMPS)
     app = make_app(namespace, stamps).app
@@ -101,7 +112,9 @@ async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> No
             worker.stop()
 
         loop.add_reader(sys.stdin, ended)
+        saying = asyncio.create_task(_say_when_ready(worker, folder))
         await worker.run()
+        saying.cancel()
         outcomes: dict[str, int] = {}
         for (_, did), number in worker.metrics.outcomes.items():
             outcomes[did] = outcomes.get(did, 0) + number

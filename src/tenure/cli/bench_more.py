@@ -17,8 +17,6 @@ from tenure.nats.connection import ApiError
 
 _LONGEST_SECONDS = 300.0
 _BATCH = 10_000
-_WRITTEN_SECONDS = 6.0
-"""What was written so lately is not taken for idle."""
 _AHEAD = timedelta(days=1)
 
 
@@ -77,20 +75,35 @@ async def inbox(stage: Stage, plan: Plan) -> Figures:
 
 
 async def scheduled(stage: Stage, plan: Plan) -> Figures:
-    """Keys whose runs are due tomorrow, and one supervisor, after its first passes over them all."""
+    """Keys whose runs are due tomorrow, and one supervisor: how soon it is ready, what its passes cost, and what it does at rest.
+
+    It passes over them again and again for as long as one more run waits, without a worker; then there is nothing to look for.
+    """
     at = datetime.now(UTC) + _AHEAD
     runs: list[tuple[Call[Any], str | None]] = [(stage.bench.noop.call(), None)] * plan.scheduled
     for start in range(0, len(runs), _BATCH):
         await _submit(stage, runs[start : start + _BATCH], at=at)
-    await asyncio.sleep(_WRITTEN_SECONDS)
-    supervisor = stage.start_supervisor()
+    waiting = await stage.client.submit(stage.bench.noop.call())
+    await asyncio.sleep(plan.written_seconds)
+    started, supervisor = time.perf_counter(), stage.start_supervisor()
+    while not supervisor.is_ready:
+        supervisor.check()
+        if time.perf_counter() - started > _LONGEST_SECONDS:
+            raise TenureError("the supervisor does not become ready")
+        await asyncio.sleep(0.01)
+    ready = time.perf_counter() - started
+    await asyncio.sleep(max(0.0, plan.sweep_seconds - ready))
+    sweeping = cpu_seconds(supervisor.pid) / (time.perf_counter() - started) * 100.0
+    worker = stage.start_worker()
+    await waiting.result(_LONGEST_SECONDS)
+    await worker.stop()
     await asyncio.sleep(plan.settle_seconds)
     before, started = cpu_seconds(supervisor.pid), time.perf_counter()
     await asyncio.sleep(plan.scheduled_seconds)
     share = (cpu_seconds(supervisor.pid) - before) / (time.perf_counter() - started) * 100.0
     supervisor.check()
     supervisor.kill()
-    return {"scheduled_cpu_percent": share}
+    return {"supervisor_ready_s": ready, "sweeping_cpu_percent": sweeping, "scheduled_cpu_percent": share}
 
 
 async def _submit(stage: Stage, runs: list[tuple[Call[Any], str | None]], at: datetime | None = None) -> None:

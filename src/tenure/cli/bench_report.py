@@ -97,6 +97,18 @@ FIGURES = (
     _time("late_burst_p99_ms", "delayed start, all at one instant: lateness p99", goal=60.0, aim=40.0),
     Figure(name="idle_rss_mb", text="idle worker: resident memory", unit="MB", digits=1, goal=60.0),
     Figure(name="idle_cpu_percent", text="idle worker: CPU", unit="%", goal=1.0),
+    Figure(
+        name="supervisor_ready_s",
+        text="100,000 live records: a supervisor, from its start to ready",
+        unit="s",
+        goal=10.0,
+    ),
+    Figure(
+        name="sweeping_cpu_percent",
+        text="100,000 live records: CPU of a supervisor that passes over them",
+        unit="%",
+        goal=25.0,
+    ),
     Figure(name="scheduled_cpu_percent", text="100,000 scheduled keys: CPU of a supervisor", unit="%", goal=1.0),
     Figure(name="long_worker_cpu_percent", text="1,000 long runs: CPU of the worker", unit="%", goal=3.0),
     Figure(name="long_server_cpu_percent", text="1,000 long runs: CPU of the server", unit="%"),

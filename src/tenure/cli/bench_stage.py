@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from tenure.actors import Call
-from tenure.cli.bench_actors import COUNTS, STAMPS, Counts, make_app
+from tenure.cli.bench_actors import COUNTS, READY, STAMPS, Counts, make_app
 from tenure.cli.bench_probe import Stamps, cpu_seconds
 from tenure.client import Client
 from tenure.core.errors import TenureError
@@ -66,6 +66,11 @@ class WorkerProcess:
         if self._process.poll() is not None:
             msg = f"the benchmark's worker ended by itself with exit code {self._process.returncode}"
             raise TenureError(msg)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has said so."""
+        return (self._folder / f"{READY}{self.pid}").exists()
 
     async def stop(self) -> Counts:
         """Have it drain, and return what it counted."""

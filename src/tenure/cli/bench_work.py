@@ -34,7 +34,7 @@ _EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How much of everything."""
+    """How much of everything. ``written_seconds``: what was written so lately is not taken for idle."""
 
     repeats: int = 3
     raw: int = 20_000
@@ -49,6 +49,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     memory_tasks: int = 200_000
     commands: int = 15_000
     scheduled: int = 100_000
+    written_seconds: float = 6.0
+    sweep_seconds: float = 30.0
     settle_seconds: float = 35.0
     scheduled_seconds: float = 20.0
 
@@ -67,6 +69,8 @@ QUICK = Plan(
     memory_tasks=2_000,
     commands=500,
     scheduled=500,
+    written_seconds=0.5,
+    sweep_seconds=3.0,
     settle_seconds=2.0,
     scheduled_seconds=1.0,
 )
