@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tenure import App, Client, Context, Retry, RunFailed
 from tenure.core.records import Task
+from tenure.testing import memory
 from tenure.tracing import find_tracing
 from tests.conftest import Supervisors, Workers
 from tests.strangers import Stranger, phase
@@ -115,6 +117,23 @@ async def test_a_retry_and_a_delay_are_in_the_trace_of_their_submit(
     assert second.status.status_code is StatusCode.UNSET
     assert (submit.kind, wakes[0].kind, first.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CONSUMER)
     assert MARKER not in "".join(span.to_json() for span in spans.all())
+
+
+async def test_a_delay_that_a_stored_timer_keeps_is_in_the_trace_of_its_submit(app: App, spans: Spans) -> None:
+    """For a day of virtual time nothing of the run is anywhere but in its record and its timer."""
+
+    @app.actor
+    async def remind(word: str) -> str:
+        return word
+
+    async with memory(app) as client:
+        run = await client.submit(remind.call(MARKER), key="k", delay=timedelta(days=1))
+        assert await run.result() == MARKER
+        (ran,) = await spans.some("run remind")
+    (submit,), wakes = spans.all("submit remind"), spans.all("wake-up remind")
+    assert {parent_of(wake) for wake in wakes} == {id_of(submit)}
+    assert parent_of(ran) in {id_of(wake) for wake in wakes}
+    assert {trace_of(span) for span in (*wakes, ran)} == {trace_of(submit)}
 
 
 async def test_a_takeover_is_in_the_trace_of_its_submit(
