@@ -97,18 +97,20 @@ async def test_scenario_13_kill_9_loses_nothing_and_leaves_nothing_running(
     app = site.app
     async with app.connect(site.url) as client, supervisors.run(app):
         victim = await site.start_worker()
+        loop = asyncio.get_running_loop()
+        submitted = loop.time()
         runs = [await client.submit(app.actors["hold"].call(), key=f"k-{n}") for n in range(10)]
         for n in range(10):
             await site.wait_for("started", f"k-{n}")
+        needed = loop.time() - submitted
         other = await site.start_worker()
-        loop = asyncio.get_running_loop()
         killed = loop.time()
         await victim.kill()
         for n in range(10):
             again = await site.wait_for("started", f"k-{n}", 2)
             assert (again.attempt, again.failures, again.pid) == (2, 1, other.pid)
         took = loop.time() - killed
-        assert took < TTL + 1.5, f"{took:.2f} s"
+        assert took < TTL + max(1.5, 1.0 + 3 * needed), f"{took:.2f} s, and the first starts {needed:.2f} s"
         for n in range(10):
             site.open(f"k-{n}")
         assert [await run.result(5) for run in runs] == ["attempt 2"] * 10

@@ -360,12 +360,11 @@ async def test_a_supervisor_killed_together_with_a_worker_is_not_counted_on(
 ) -> None:
     """One host dies: a worker and one of two supervisors at the same instant. The other looks after all partitions.
 
-    Pauses between sweeps are long, so that only what is done about a closed session can be in time.
+    No sweep and no redelivery comes in time, so that only what is done about a closed session helps.
     """
-    site.settings = {"sweep_seconds": 30.0}
+    site.settings = {"sweep_seconds": 3_600.0}
     app = site.app
     keys = [f"k-{number}" for number in range(20)]
-    loop = asyncio.get_running_loop()
     async with app.connect(site.url) as client, supervisors.run(app) as survivor:
         other = await site.start_supervisor()
         await wait_until(
@@ -380,13 +379,10 @@ async def test_a_supervisor_killed_together_with_a_worker_is_not_counted_on(
             await site.wait_for("started", key)
         async with workers.run(app):
             other.process.kill()
-            killed = loop.time()
             await victim.kill()
             await other.kill()
             for key in keys:
                 await site.wait_for("started", key, 2)
                 site.open(key)
-            took = loop.time() - killed
             assert [await run.result(5) for run in runs] == ["attempt 2"] * 20
-        assert took < TTL + 2.0, f"{took:.2f} s"
         assert survivor.metrics.repairs["takeover"] == 20
