@@ -247,19 +247,26 @@ class Client(Holding, Bulk):
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
 
     async def _start_early(self, key: str) -> Run[Any]:
-        patience = self.stores.runs.patience()
-        result = await self.stores.runs.commit(key, c.Trigger(), patience=patience)
-        if isinstance(result, Committed):
-            await self._effected(self.stores.carry_out(result, patience), about_run(result.record, result.revision))
-            return self._handle(key, result.record.generation, result.record.run_id, accepted=True, result_type=Any)
-        record, due = result.found.record, result.refused.why is Why.ALREADY  # perhaps made so by this very call
-        if record is None:
-            msg = f"there is no key {key!r}"
-            raise InvalidCall(msg, field="key").about(key=key)
-        if due:
-            about = about_run(record, result.found.revision)
-            await self._effected(self.stores.complete(result.found, patience), about)
-        return self._handle(key, record.generation, record.run_id, accepted=due, result_type=Any)
+        runs, patience = self.stores.runs, self.stores.runs.patience()
+        while True:
+            found = await runs.read(key, patience)
+            if found.record is None:
+                msg = f"there is no key {key!r}"
+                raise InvalidCall(msg, field="key").about(key=key)
+            pin = found.record
+            result = await runs.commit(key, c.Trigger(run_id=pin.run_id), at=found, patience=patience)
+            if isinstance(result, Committed):
+                await self._effected(self.stores.carry_out(result, patience), about_run(result.record, result.revision))
+                return self._handle(key, pin.generation, pin.run_id, accepted=True, result_type=Any)
+            now = result.found.record
+            if (now is None or now.run_id != pin.run_id) and not result.unsure:
+                continue  # refused for certain: look again; after a write of unknown fate the next run is not to start [10]
+            due = result.refused.why is Why.ALREADY  # perhaps made so by this very call
+            if due:
+                await self._effected(
+                    self.stores.complete(result.found, patience), about_run(pin, result.found.revision)
+                )
+            return self._handle(key, pin.generation, pin.run_id, accepted=due, result_type=Any)
 
     def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
         return Run(self, key, generation=generation, run_id=run_id, accepted=accepted, result_type=result_type)
@@ -343,10 +350,11 @@ class Client(Holding, Bulk):
         return cancelled_of(record, pin, "cancelled" if mine else "finished")
 
     async def trigger(self, key: str) -> Run[Any]:
-        """Start the waiting run of ``key`` now, whenever it is due, and return its handle.
+        """Start the waiting run of ``key`` now, whenever it is due, and return its handle: the one that is read first.
 
         A perpetual key keeps its schedule: the fire that was to come comes all the same. ``run.accepted`` is False where it
-        waits no more: it runs already, or is over. Raises InvalidCall (there is no such key), Unavailable, OutcomeUnknown.
+        waits no more: it runs already, or is over (where an answer was lost, perhaps because of this call). Raises
+        InvalidCall (there is no such key), Unavailable, OutcomeUnknown.
         """
         return await self._start_early(check_key(key))
 

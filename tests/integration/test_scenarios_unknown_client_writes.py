@@ -220,6 +220,26 @@ async def test_a_cancel_of_unknown_fate_never_hits_the_next_run(app: App, client
     assert (status.phase, second.generation) == ("scheduled", 1)
 
 
+async def test_a_trigger_of_unknown_fate_never_starts_the_next_run(
+    app: App, client: Client, workers: Workers, proxy: Proxy
+):
+    """The answers to a trigger are lost, somebody else wakes its run, which ends: the successor waits for its own time [10]."""
+    counted = Counted(app, every=3_600.0)
+    async with workers.run(app), app.connect(proxy.url) as triggers:
+        first = await client.submit(counted.actor.call(), key="k", delay=1_800.0)
+        lost = proxy.lose_answer(record(app, "k", "waiting"), times=4)
+        triggering = asyncio.create_task(triggers.trigger("k"))
+        await wait_until(lambda: lost.hits, description="the run is due, and nobody was told")
+        assert (await client.trigger("k")).accepted
+        await first.wait(10.0)
+        triggered = await triggering
+        status = await client.status("k")
+    assert triggered.run_id == first.run_id
+    assert status is not None
+    assert (status.generation, status.phase) == (2, "scheduled")
+    assert counted.bodies == [(1, 1)]
+
+
 async def test_a_create_that_arrives_after_its_key_was_purged_is_refused(
     app: App, client: Client, workers: Workers, proxy: Proxy
 ):

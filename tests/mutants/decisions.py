@@ -307,6 +307,27 @@ DECISIONS = (
         unit("test_chains.py"),
     ),
     Guard(
+        "trigger: [10] a trigger starts the run that it saw and no other",
+        CORE + "chains.py",
+        "    if command.run_id not in {None, record.run_id}:\n",
+        "    if False:\n",
+        unit("test_chains.py"),
+    ),
+    Guard(
+        "trigger: [10] a client names the run that it saw",
+        "src/tenure/client.py",
+        "c.Trigger(run_id=pin.run_id)",
+        "c.Trigger()",
+        (REAL + "test_scenarios_unknown_client_writes.py::test_a_trigger_of_unknown_fate_never_starts_the_next_run",),
+    ),
+    Guard(
+        "trigger: a cron fire is not named by the clock of who starts it early",
+        CORE + "schedule.py",
+        "tick - (policy.every or _BETWEEN_FIRES)",
+        "(now if policy.every is None else tick - policy.every)",
+        unit("test_chains.py"),
+    ),
+    Guard(
         "cancel: [10] a cancel hits the run that it saw and no other",
         CORE + "generations.py",
         "    if command.run_id is not None and command.run_id != record.run_id:\n        return _cancel_older(record, command.run_id, now)\n",

@@ -48,10 +48,14 @@ def retire(record: Record | None, command: c.Retire, now: float) -> Result:
     return decide(Did.RETIRED, replace(over.record, deployed=command.deployed))
 
 
-def trigger(record: Record | None, _command: c.Trigger, now: float) -> Result:
+def trigger(record: Record | None, command: c.Trigger, now: float) -> Result:
     """Start the waiting run now."""
     if record is None:
         return Refused(Why.ABSENT)
+    if command.run_id not in {None, record.run_id}:
+        return Refused(
+            Why.FINISHED
+        )  # its own write may have started the run that it is about: the next one waits on [10]
     if record.phase is not Phase.WAITING:
         return Refused(Why.FINISHED if record.phase in TERMINAL else Why.LIVE)
     if record.due <= now:

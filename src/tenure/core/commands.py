@@ -67,7 +67,12 @@ class Retire(Struct, frozen=True, kw_only=True):
 
 
 class Trigger(Struct, frozen=True, kw_only=True):
-    """Start the waiting run now. A perpetual key keeps its schedule: the tick that was to come comes all the same."""
+    """Start the waiting run ``run_id`` now, never another one, or, where None, whichever waits.
+
+    A perpetual key keeps its schedule: the tick that was to come comes all the same.
+    """
+
+    run_id: str | None = None
 
 
 class Cancel(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ import math
 from tenure.core.cron import fire_after, last_fire
 from tenure.core.records import Policy
 
+_BETWEEN_FIRES = 1.0
+"""No cron expression fires more often (seconds)."""
+
 
 def is_perpetual(policy: Policy) -> bool:
     """Whether each run is followed by another one."""
@@ -39,10 +42,11 @@ def next_due(policy: Policy, tick: float, now: float) -> float:
 
 
 def before(policy: Policy, tick: float, now: float) -> float:
-    """A tick for a run that starts before its own one, ``tick``: so that ``tick`` follows it."""
-    if tick <= now:
-        return tick
-    return now if policy.every is None else tick - policy.every
+    """A tick for a run that starts before its own one, ``tick``: so that ``tick`` follows it.
+
+    Not ``now``: by a clock that is a little behind the last fire is still to come.
+    """
+    return tick if tick <= now else tick - (policy.every or _BETWEEN_FIRES)
 
 
 def next_tick(due: float, every: float, now: float) -> float:

@@ -73,8 +73,8 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     },
     c.Trigger: {
         None: (Why.ABSENT,),
-        _W: (_W, Why.ALREADY),
-        **dict.fromkeys((_R, _S), (Why.LIVE,)),
+        _W: (_W, Why.ALREADY, Why.FINISHED),
+        **dict.fromkeys((_R, _S), (Why.LIVE, Why.FINISHED)),
         **dict.fromkeys((_OK, _F, _C), (Why.FINISHED,)),
     },
     c.Cancel: {

@@ -126,10 +126,24 @@ def test_a_triggered_cron_key_runs_now_and_at_its_next_fire_too() -> None:
     assert at.found.due == 3_600.0
 
 
+def test_a_trigger_by_a_clock_that_is_behind_does_not_repeat_the_last_fire() -> None:
+    at = play(HOURLY, 2_600.0, claim(), 1.0, succeed(S1))
+    assert (at.now, at.found.due) == (3_601.0, 7_200.0)
+    at = play(-1.2, c.Trigger(), claim("s1", "r1+"), 0.1, start=at)
+    assert play(succeed(at.found.holder or S1), start=at).found.due == 7_200.0
+
+
 def test_a_triggered_interval_keeps_its_phase() -> None:
     at = play(keep("r1"), claim(), succeed(S1), 10.0, c.Trigger(), claim("s1", "r1+"))
     at = play(3.0, succeed(at.found.holder or S1), start=at)
     assert at.found.due == NOW + 60.0
+
+
+def test_a_trigger_is_of_the_run_that_it_names_and_of_no_other() -> None:
+    """Its write was applied and its answer lost: by the time of the repeat the next run of the key waits [10]."""
+    at = play(HOURLY, c.Trigger(run_id="r1"), claim(), 5.0, succeed(S1))
+    assert refused(at, c.Trigger(run_id="r1")) is Why.FINISHED
+    assert at.found.due == 3_600.0
 
 
 def test_a_delayed_run_is_triggered() -> None:

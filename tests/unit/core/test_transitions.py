@@ -245,6 +245,8 @@ def triggers() -> Iterator[Row]:
         yield Row(phase, c.Trigger(), Why.LIVE)
     for phase in ENDS:
         yield Row(phase, c.Trigger(), Why.FINISHED)
+    for phase in ("scheduled", "running", "stopping"):
+        yield Row(phase, c.Trigger(run_id="another's"), Why.FINISHED)
 
 
 def evictions() -> Iterator[Row]:
