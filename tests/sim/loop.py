@@ -39,8 +39,31 @@ def process_of(context: contextvars.Context) -> Process | None:
     return context.get(_here)
 
 
+class Fuses:
+    """Harm that is done just before or after some later step of whoever has them, whatever that is in the middle of."""
+
+    def __init__(self) -> None:
+        self._lit: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._steps = 0
+
+    def light(self, steps: int, harm: Callable[[], None]) -> None:
+        """Do ``harm`` with the so-many-eth next step."""
+        heapq.heappush(self._lit, (self._steps + steps, next(self._numbers), harm))
+
+    def put_out(self) -> None:
+        """No harm that was still to come is done."""
+        self._lit.clear()
+
+    def step(self) -> None:
+        """A step is made."""
+        self._steps += 1
+        while self._lit and self._lit[0][0] <= self._steps:
+            heapq.heappop(self._lit)[2]()
+
+
 class Process:
-    """A simulated operating system process."""
+    """A simulated operating system process. ``fuses``: harm that is done to it just before a step."""
 
     def __init__(self, loop: SimLoop, name: str, pid: int) -> None:
         self.name = name
@@ -49,10 +72,8 @@ class Process:
         self.on_death: Callable[[], None] = lambda: None
         self.busy = 0.0
         """Seconds that its current step has blocked its loop for so far."""
+        self.fuses = Fuses()
         self._loop = loop
-        self._fuses: list[tuple[int, int, Callable[[], None]]] = []
-        self._lit = itertools.count()
-        self._steps = 0
         self._frozen = 0
         self._held: list[asyncio.Handle] = []
         self._context = contextvars.copy_context()
@@ -93,14 +114,6 @@ class Process:
             held, self._held = self._held, []
             self._loop.ready.extend(held)
 
-    def light(self, steps: int, harm: Callable[[], None]) -> None:
-        """Do ``harm`` to it just before its so-many-eth next step, whatever that is in the middle of."""
-        heapq.heappush(self._fuses, (self._steps + steps, next(self._lit), harm))
-
-    def put_out(self) -> None:
-        """No harm that was still to come is done."""
-        self._fuses.clear()
-
     def block(self, seconds: float) -> None:
         """Its current step takes so long, and nothing else of it goes on meanwhile."""
         self.busy += seconds
@@ -110,9 +123,7 @@ class Process:
     def may_step(self, handle: asyncio.Handle) -> bool:
         """Whether it makes this step now; kept for later if it is frozen, forgotten if it is dead."""
         if self.alive and not self._frozen:
-            self._steps += 1
-            while self._fuses and self._fuses[0][0] <= self._steps:
-                heapq.heappop(self._fuses)[2]()
+            self.fuses.step()
         if self.alive and self._frozen:
             self._held.append(handle)
         return self.alive and not self._frozen

@@ -16,7 +16,7 @@ _FROZEN_SECONDS = (0.2, 1.0, 3.5, 9.0)
 _JUMPS = (0.4, -0.4, 5.0, -5.0, 3_600.0, -3_600.0)
 _LONGEST_FUSE = 80
 _AT_ONCE = 0.4
-"""Of freezes, stops, cuts and jumps: done when nobody has anything to do but wait. The others come between two steps."""
+"""Of all harm but kills of processes: done when nobody has anything to do but wait. The rest comes between two steps."""
 
 
 class Nemesis:
@@ -48,8 +48,9 @@ class Nemesis:
                 ),
                 asyncio.sleep(world.size.seconds),  # paused: so long things go wrong
             )
+            world.server.fuses.put_out()
             for program in world.programs.values():
-                program.process.put_out()
+                program.process.fuses.put_out()
 
     async def _again_and_again(self, every: float, harm: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -68,7 +69,7 @@ class Nemesis:
         if process is None or self._chance.random() < _AT_ONCE:
             harm()
         else:
-            process.light(self._chance.randrange(1, _LONGEST_FUSE), harm)
+            process.fuses.light(self._chance.randrange(1, _LONGEST_FUSE), harm)
 
     async def _cut(self) -> None:
         peers = list(self._world.server.peers.values())
@@ -82,29 +83,52 @@ class Nemesis:
         peer.cut()
 
     async def _server_kill(self) -> None:
+        seconds = self._chance.choice(_DOWN_SECONDS)
+        self._at_the_server(lambda: self._server_kill_now(seconds))
+
+    def _server_kill_now(self, seconds: float) -> None:
         server = self._world.server
-        if not server.running:
-            return
-        self._world.trace.note("server killed")
-        server.kill()
-        await asyncio.sleep(self._chance.choice(_DOWN_SECONDS))  # paused: it is down
-        server.start()
+        if server.running:
+            self._world.trace.note("server killed")
+            server.kill()
+            self._thaws.create_task(self._server_start(seconds))
+
+    async def _server_start(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)  # paused: it is down
+        self._world.server.start()
         self._world.trace.note("server started")
 
     async def _server_pause(self) -> None:
+        seconds = self._chance.choice(_FROZEN_SECONDS)
+        self._at_the_server(lambda: self._server_pause_now(seconds))
+
+    def _server_pause_now(self, seconds: float) -> None:
         server = self._world.server
-        if not server.running:
-            return
-        self._world.trace.note("server paused")
-        server.pause()
-        await asyncio.sleep(self._chance.choice(_FROZEN_SECONDS))  # paused: so is it
-        server.resume()
+        if server.running:
+            self._world.trace.note("server paused")
+            server.pause()
+            self._thaws.create_task(self._server_resume(seconds))
+
+    async def _server_resume(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)  # paused: so is it
+        self._world.server.resume()
         self._world.trace.note("server resumed")
+
+    def _at_the_server(self, harm: Callable[[], None]) -> None:
+        """At once, or before a step of some process, or in the middle of what the server does with a message."""
+        dice, steps = self._chance.random(), self._chance.randrange(1, _LONGEST_FUSE)
+        victim = self._victim()
+        if dice < _AT_ONCE or victim is None:
+            harm()
+        elif dice < (1 + _AT_ONCE) / 2:
+            victim.process.fuses.light(steps, harm)
+        else:
+            self._world.server.fuses.light(steps, harm)
 
     async def _kill(self) -> None:
         program = self._victim()
         if program is not None:
-            program.process.light(self._chance.randrange(1, _LONGEST_FUSE), program.process.kill)
+            program.process.fuses.light(self._chance.randrange(1, _LONGEST_FUSE), program.process.kill)
 
     async def _freeze(self) -> None:
         program = self._victim()

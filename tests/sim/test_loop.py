@@ -59,7 +59,7 @@ def test_a_fuse_kills_between_any_two_steps(loop: SimLoop, steps: int):
 
     async def world() -> None:
         one = process(loop)
-        one.light(steps, one.kill)
+        one.fuses.light(steps, one.kill)
         one.start(main())
         await asyncio.sleep(1)  # work:
         assert not one.alive

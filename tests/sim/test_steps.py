@@ -1,4 +1,4 @@
-"""A process is frozen between any two of its steps: between a read and the write that relies on it too."""
+"""Harm falls between any two steps: between a read and the write that relies on it, between a store and its answer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tenure.stores import Stores
 from tests.contract.conftest import submit
 from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import SimClock
+from tests.sim.server import FragileServer
 from tests.support import FAST
 
 _STEPS = range(1, 25)
@@ -43,7 +44,7 @@ async def _frozen_before(step: int, loop: SimLoop) -> tuple[list[str], bool, int
         async def run() -> None:
             stores = await Stores.open(server.url, Names("steps"), FAST, name="one")
             stores.runs.conflicts = refused.append
-            one.light(step, freeze)
+            one.fuses.light(step, freeze)
             await _replace(stores, "one's", done)
             for _ in range(100):
                 await asyncio.sleep(0.01)  # work: more steps
@@ -68,3 +69,39 @@ def test_a_freeze_lands_between_a_read_and_its_write_which_is_then_decided_anew(
     assert (["read"], True) in [(done, refused) for done, refused, _ in seen]
     assert ([], False) in [(done, refused) for done, refused, _ in seen]
     assert (["read", "written"], False) in [(done, refused) for done, refused, _ in seen]
+
+
+async def _server_killed_at(step: int, loop: SimLoop) -> tuple[list[str], int, int]:
+    """What a replace has done when the server is killed, which generation is stored by then, and which one at the end."""
+    clock = SimClock(loop, random.Random(step))
+    with using(clock), FragileServer(f"fragile{step}", clock=clock) as server:
+        stores = await Stores.open(server.url, Names("steps"), FAST, name="one")
+        await stores.runs.commit("k", submit("k", "first"))
+        done, by_then, stored = list[str](), list[str](), [1]
+        server.watch(Names("steps"), lambda seen: stored.append(seen.generation))  # type: ignore[union-attr]  # records alone
+
+        def kill() -> None:
+            by_then.extend([*done, f"stored {stored[-1]}"])
+            server.kill()
+            loop.call_later(0.05, server.start)
+
+        server.fuses.light(step, kill)
+        await _replace(stores, "mine", done)
+        await asyncio.sleep(1)  # work: more steps
+        last = (await stores.runs.read("k")).record
+        await stores.close()
+        assert last is not None
+        return by_then, stored.count(2), last.generation
+
+
+def test_a_kill_of_the_server_lands_between_a_store_and_its_answer_and_the_write_is_found_not_made_again() -> None:
+    loop = SimLoop()
+    seen = [loop.run_until_complete(_server_killed_at(step, loop)) for step in range(1, 5)]
+    loop.close()
+    assert {(times, generation) for _, times, generation in seen} == {(1, 2)}
+    assert [by_then for by_then, *_ in seen] == [
+        ["stored 1"],
+        ["read", "stored 2"],
+        ["read", "stored 2"],
+        ["read", "written", "stored 2"],
+    ]

@@ -19,10 +19,8 @@ from msgspec import Struct
 
 from tenure.clock import using
 from tenure.core.errors import TenureError, Unavailable
-from tenure.core.records import decode
-from tenure.core.subjects import decode_key
 from tenure.nats.connection import Connection, Lost, NotSent
-from tenure.nats.memory import Link, MemoryServer
+from tenure.nats.memory import Link
 from tenure.service import Service
 from tenure.stores import Stores
 from tenure.supervisor import Supervisor
@@ -44,10 +42,10 @@ from tests.history.evidence import (
     Revision,
 )
 from tests.history.expiries import with_expiries
-from tests.history.reading import entry_of, revision_of
 from tests.sim.faults import FaultyLink, Mixture, mixture_of
 from tests.sim.loop import Process, SimLoop, process_here, process_of
 from tests.sim.machine import EPOCH, SimClock
+from tests.sim.server import FragileServer
 from tests.sim.trace import Trace
 
 _LOOK_SECONDS = 0.5
@@ -127,7 +125,7 @@ class World:
         self._entries: list[EntrySeen] = []
         self.frozen: list[Fault] = []
         gap = self._draw(0.2) if self.mixture.schedule_races else lambda: 0.0
-        self.server = MemoryServer(
+        self.server = FragileServer(
             "sim", clock=self._clock(0.0), link=self._link, schedule_late=self._draw(0.25), schedule_gap=gap
         )
 
@@ -144,31 +142,12 @@ class World:
                 self._asks.append(line)
         self.trace.line(line)
 
-    def _watch_records(self, names: Any) -> None:
-        stream = self.server.jetstream.streams[names.runs_stream]
-        append, skip = stream.append, len(names.runs_prefix)
-
-        def seen(subject: str, *args: Any, **options: Any) -> Any:
-            before = stream.last_of(subject)
-            message = append(subject, *args, **options)
-            gone = "KV-Operation" in message.fields
-            now = EPOCH + self.loop.time()
-            entry = entry_of(subject[skip:], message.data, seq=message.seq, stored=now, gone=gone)
-            if entry is not None:
-                self._entries.append(entry)
-                return message
-            revision = revision_of(
-                None if gone else decode(message.data),
-                key=decode_key(subject[skip:]),
-                seq=message.seq,
-                before=before,
-                stored=now,  # as exact as all other stamps
-            )
-            self._revisions.append(revision)
-            self.trace.revision(revision)
-            return message
-
-        stream.append = seen  # type: ignore[method-assign]  # the world looks over the server's shoulder
+    def _seen(self, seen: Revision | EntrySeen) -> None:
+        if not isinstance(seen, Revision):
+            self._entries.append(seen)
+            return
+        self._revisions.append(seen)
+        self.trace.revision(seen)
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -298,7 +277,7 @@ class World:
     async def _observe(self, nemesis: Coroutine[Any, Any, None]) -> Evidence:
         with using(self._clock(0.0)):
             stores = await Stores.open(self.server.url, app.names, app.config, name="observer")
-        self._watch_records(app.names)
+        self.server.watch(app.names, self._seen)
         for role, number in (
             ("supervisor", self.size.supervisors),
             ("worker", self.size.workers),
