@@ -177,8 +177,7 @@ async def test_a_body_that_never_ends_does_not_keep_a_drained_worker(
     assert ("were given up" in (own.folder / "stderr.log").read_text()) is (code is Exit.GIVEN_UP)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 async def test_a_second_signal_lets_nothing_finish_and_a_body_that_ends_then_is_handed_back(
     own: Cli, second: signal.Signals
 ) -> None:

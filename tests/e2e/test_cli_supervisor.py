@@ -60,8 +60,7 @@ async def test_a_supervisor_has_the_runs_of_a_killed_worker_taken_over(own: Cli)
         assert end(process) == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("body", ["none", "blocking"])
+@pytest.mark.parametrize("body", ["none", pytest.param("blocking", marks=pytest.mark.long)])
 async def test_a_worker_with_a_supervisor_looks_after_others(own: Cli, body: str) -> None:
     """Also while a body blocks the worker's event loop: the supervisor has a thread of its own."""
     async with App(own.namespace, config=FAST).connect(own.url) as client:

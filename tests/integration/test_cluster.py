@@ -148,6 +148,30 @@ async def test_a_worker_that_dies_with_a_leader_is_taken_over(
         assert len(site.events("started")) == 2 * len(keys)
 
 
+@pytest.mark.parametrize("of", ["runs", "sessions"])
+async def test_a_worker_that_dies_as_a_leader_steps_down_is_taken_over(
+    of: str, namespace: str, cluster: Cluster, tmp_path: Path
+):
+    """The same without the seconds of an election, and with sessions that live as long as on one server."""
+    site = Site(tmp_path, cluster.url, namespace, replicas=3)
+    names = site.app.names
+    stream = names.runs_stream if of == "runs" else names.sessions_stream
+    with contextlib.closing(site):
+        async with site.app.connect(cluster.url) as client, Supervisors(cluster.url).run(site.app) as supervisor:
+            victim = await site.start_worker()
+            run = await client.submit(site.app.actors["hold"].call(), key="k")
+            await site.wait_for("started", "k")
+            victim.process.kill()
+            await asyncio.to_thread(cluster.step_down, stream, "")
+            await victim.kill()
+            async with Workers(cluster.url).run(site.app):
+                assert (await site.wait_for("started", "k", 2)).attempt == 2
+                site.open("k")
+                assert await run.result(5) == "attempt 2"
+            assert supervisor.metrics.repairs["session"] == 1
+        assert len(site.events("started")) == 2
+
+
 @pytest.mark.long
 async def test_a_frozen_server_costs_no_body_its_lease(app: App, client: Client, cluster: Cluster):
     """SIGSTOP of the sessions' leader, which is also what the worker is connected to.

@@ -93,15 +93,13 @@ async def test_more_than_a_hundred_running_bodies_of_a_killed_worker_start_elsew
             assert {await client.run(key).result(10) for key in keys} == {"attempt 2"}
 
 
-@pytest.mark.long
-async def test_more_than_a_hundred_running_bodies_of_a_killed_worker_start_elsewhere(
-    site: Site, client: Client
-) -> None:
+@pytest.mark.parametrize("bodies", [10, pytest.param(BODIES, marks=pytest.mark.long)])
+async def test_the_running_bodies_of_a_killed_worker_start_elsewhere(bodies: int, site: Site, client: Client) -> None:
     """Kill -9 with all of them in mid-run; supervisor and workers are processes of their own."""
-    keys = [f"k-{number}" for number in range(BODIES)]
+    keys = [f"k-{number}" for number in range(bodies)]
     await site.start_supervisor()
     victim, _ = await busy_with(site, client, keys)
-    other = await site.start_worker("--concurrency", str(BODIES))
+    other = await site.start_worker("--concurrency", str(bodies))
     killed = asyncio.get_running_loop().time()
     await victim.kill()
     await all_started_by(other.pid, site, keys, killed)

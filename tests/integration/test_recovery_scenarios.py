@@ -1,4 +1,7 @@
-"""Scenarios 11, 12, 13, 14, 19, 20, 21, 26 and 27: processes that die, freeze, block and come back, under supervision."""
+"""Scenarios 11, 12, 13, 14, 19, 20, 21, 26 and 27: processes that die, freeze, block and come back, under supervision.
+
+And a server that dies with one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, RunFailed, RunSuperseded
+from tenure.nats.embedded import EmbeddedServer
 from tests.conftest import Supervisors, Workers
 from tests.processes import TARGET, WITHIN_SECONDS, Site
 from tests.proxy import Proxy, record
@@ -114,6 +118,29 @@ async def test_scenario_13_kill_9_loses_nothing_and_leaves_nothing_running(
         for n in range(10):
             site.open(f"k-{n}")
         assert [await run.result(5) for run in runs] == ["attempt 2"] * 10
+
+
+@pytest.mark.one_server("its own server is killed and started with its store")
+async def test_a_worker_that_dies_with_the_server_is_taken_over(site: Site) -> None:
+    """Kill -9 of both at once. The server comes back, the others' clocks start anew; nobody but the dead one is closed."""
+    site.settings["session_ttl_seconds"] = TTL / 2
+    with EmbeddedServer() as server:
+        site.url = server.url
+        app = site.app
+        async with app.connect(server.url) as client, Supervisors(server.url).run(app) as supervisor:
+            victim = await site.start_worker()
+            run = await client.submit(app.actors["hold"].call(), key="k")
+            await site.wait_for("started", "k")
+            victim.process.kill()
+            await asyncio.to_thread(server.kill)
+            await victim.kill()
+            await asyncio.to_thread(server.start)
+            async with Workers(server.url).run(app):
+                assert (await site.wait_for("started", "k", 2)).attempt == 2
+                site.open("k")
+                assert await run.result(WITHIN_SECONDS) == "attempt 2"
+            assert supervisor.metrics.repairs["session"] == 1
+    assert len(site.events("started")) == 2
 
 
 async def test_scenario_14_a_reused_host_name_does_not_keep_a_dead_owner_alive(

@@ -200,40 +200,36 @@ async def test_three_restarts_of_the_server_in_a_row_close_nobody(site: Site) ->
             assert await run.result(10) == "attempt 1"
 
 
-@pytest.mark.long
 async def test_clocks_start_anew_after_a_freeze(site: Site, client: Client) -> None:
     """SIGSTOP of a supervisor past the ttl, on a host where everything stood still: back again it closes nobody at once."""
+    ttl = site.settings["session_ttl_seconds"] = TTL / 2
     supervisor = await site.start_supervisor()
-    worker = await site.start_worker()
-    heart = await Heart(client).start()
-    await asyncio.sleep(TTL / 2)  # paused: it is seen
+    heart = await Heart(client, ttl).start()
+    await asyncio.sleep(ttl / 2)  # paused: it is seen
     supervisor.freeze()
-    await asyncio.sleep(TTL + 1.0)  # paused: everything stands still
+    await asyncio.sleep(ttl + 0.5)  # paused: everything stands still
     supervisor.thaw()
-    await asyncio.sleep(TTL / 2)  # paused: the other process is not quite as quick
+    await asyncio.sleep(ttl / 2)  # paused: the other process is not quite as quick
     assert await heart.beat()
     await heart.until_closed()
-    site.open("k")
-    await client.submit(site.app.actors["hold"].call(), key="k")
-    assert (await site.wait_for("started", "k")).pid == worker.pid
 
 
-@pytest.mark.long
 async def test_nobody_is_closed_while_the_supervisors_own_renewals_are_not_confirmed(
-    app: App, client: Client, proxy: Proxy, supervised_behind: Supervisors
+    site: Site, client: Client, proxy: Proxy, supervised_behind: Supervisors
 ) -> None:
     """The bucket takes no renewals (a leader is being elected), its watch is alive: silence proves nothing."""
-    async with supervised_behind.run(app) as supervisor:
-        heart = await Heart(client).start()
-        await asyncio.sleep(TTL / 2)  # paused: it is seen
+    ttl = site.settings["session_ttl_seconds"] = TTL / 2
+    async with supervised_behind.run(site.app) as supervisor:
+        heart = await Heart(client, ttl).start()
+        await has_seen(supervisor, heart)
         assert await heart.beat()
         lost = proxy.lose(of_a_supervisor, 1_000)
-        await asyncio.sleep(2 * TTL)  # paused: nobody's renewals are taken
+        await asyncio.sleep(2 * ttl)  # paused: nobody's renewals are taken
         assert lost.hits
         assert await heart.closed() is None
         lost.clear()
         await wait_until(lambda: supervisor.lease.trusted, description="its own are taken again")
-        await asyncio.sleep(TTL / 2)  # paused: the worker is not quite as quick
+        await asyncio.sleep(ttl / 2)  # paused: the worker is not quite as quick
         assert await heart.beat()
         await heart.until_closed()
 

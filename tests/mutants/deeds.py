@@ -181,6 +181,30 @@ DEEDS = (
         unit("test_silence.py"),
     ),
     Guard(
+        "sessions: who is not confirmed itself closes nobody",
+        CORE + "silence.py",
+        "        if unconfirmed > UNCONFIRMED * self._ttl:\n",
+        "        if False:\n",
+        (
+            REAL
+            + "test_supervisor_sessions.py::test_nobody_is_closed_while_the_supervisors_own_renewals_are_not_confirmed",
+        ),
+    ),
+    Guard(
+        "sessions: who stood still closes nobody at once",
+        CORE + "silence.py",
+        "    def _stand_still(self, seconds: float, now: float) -> None:\n",
+        "    def _stand_still(self, _seconds: float, now: float) -> None:\n        seconds = 0.0\n",
+        (REAL + "test_supervisor_sessions.py::test_clocks_start_anew_after_a_freeze",),
+    ),
+    Guard(
+        "isolation: a lost lease kills at once, whatever the grace",
+        "src/tenure/worker/isolate.py",
+        '0.0 if reason == "lease_lost" else grace',
+        "grace",
+        (REAL + "test_isolation.py::test_a_lost_lease_kills_the_children_at_once",),
+    ),
+    Guard(
         "sweep: [31] a dead holder's run is woken whatever is stored",
         "src/tenure/supervisor/keepers.py",
         "        if early and await self._stores.work.is_stored(record, patience):\n",
