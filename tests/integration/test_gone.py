@@ -164,8 +164,9 @@ async def test_neither_worker_nor_supervisor_is_ready_and_both_say_what_is_gone(
         assert not running.task.done()
 
 
+@pytest.mark.parametrize("what", ["the bucket", "one record after the other"])
 async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_nobody(
-    namespace: str, nats_server: str, workers: Workers
+    what: str, namespace: str, nats_server: str, workers: Workers
 ):
     """Every record is gone at once, so every fence is: nothing that was in hand writes any more, and a wake-up of nothing is dropped.
 
@@ -181,7 +182,9 @@ async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_n
         session = running.worker.lease.id
         old = [await gated.start(client, key) for key in ("long 1", "long 2")]
         waiting = await client.submit(gated.actor.call(), key="waiting")
-        assert isinstance(await client.stores.conn.api(f"STREAM.PURGE.{app.names.runs_stream}", {}), dict)
+        one_by_one: list[dict[str, str]] = [{"filter": app.names.record(run.key)} for run in (*old, waiting)]
+        for body in [{}] if what == "the bucket" else one_by_one:
+            assert isinstance(await client.stores.conn.api(f"STREAM.PURGE.{app.names.runs_stream}", body), dict)
         new = await client.submit(gated.actor.call(), key="long 2")
         assert new.run_id != old[1].run_id
         gated.gate.set()
@@ -191,6 +194,7 @@ async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_n
         for run in (*old, waiting):
             with pytest.raises(RunSuperseded):
                 await run.result(0)
+        assert new.generation == 1
         assert [await client.status(key) for key in ("long 1", "waiting")] == [None, None], "nothing is resurrected"
         assert not running.worker.why_not_ready
         assert running.worker.lease.id == session
