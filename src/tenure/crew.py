@@ -9,7 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from tenure.core.permits import Answer, Asked, Give, Take
+from tenure.core.permits import Answer, Asked, Give, Permit, Take
+from tenure.nats.limits import FoundEntry
 from tenure.nats.patience import Patience
 
 _SOON_SECONDS = 1.0
@@ -25,6 +26,8 @@ _MOST_AHEAD = 64
 """Who gets a place so soon is claimed already: as long as a run is in hand anyway where there is no limit."""
 _BURST_SECONDS = 0.002
 """Bodies that began together end together: that says nothing of how soon the next ones do."""
+_MOST_NAMED = 250
+"""Runs of a process in one line: each name is a hundred bytes of an entry, which must fit into one message."""
 
 
 class Request:
@@ -213,3 +216,111 @@ class Pace:
     def longest_wait(self) -> float:
         """How long to wait for one at most."""
         return _FIRST_WAIT_SECONDS if self._interval is None else _LONGEST_WAIT_SECONDS
+
+
+class Gate:
+    """One limit: its entry as last written here, what is asked, who waits and who runs here, by session."""
+
+    __slots__ = ("asked", "crews", "found", "held", "keep", "pace", "serving", "timer", "void", "written_at")
+
+    def __init__(self) -> None:
+        self.found: FoundEntry | None = None
+        self.asked: list[Request] = []
+        self.held: list[Request] = []
+        """Who waits for a place of this process and is not even named yet: the line is long enough."""
+        self.crews: dict[str, Crew] = {}
+        self.void: list[Give] = []
+        """Attempts that have passed their places on, and are still named."""
+        self.pace = Pace()
+        self.serving = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.keep: asyncio.TimerHandle | None = None
+        self.written_at = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody deals with it."""
+        return not (self.serving or self.asked or self.held or self.crews or self.keep)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait here for a place."""
+        number = len(self.held)
+        for crew in self.crews.values():
+            number += len(crew.line)
+        return number
+
+    @property
+    def since(self) -> float | None:
+        """When the one came who has waited here for longest."""
+        since = self.held[0].came_at if self.held else None
+        for crew in self.crews.values():
+            if crew.line and (since is None or crew.line[0].came_at < since):
+                since = crew.line[0].came_at
+        return since
+
+    @property
+    def until(self) -> float | None:
+        """When whoever waits here has waited for too long, and parks."""
+        since = self.since
+        return None if since is None else since + self.pace.longest_wait
+
+    def may_wait(self, more: int, now: float) -> bool:
+        """Whether so many more may wait here: the turn of the last one comes within milliseconds."""
+        until = self.until
+        return self.pace.soon(self.waiting + more) and (until is None or now < until)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether others are known to wait for a place."""
+        return self.found is not None and self.found.entry is not None and self.found.entry.parked
+
+    def can_hold(self, session: str, now: float) -> bool:
+        """Whether one more run may wait without being named: enough others are, and nobody is known to be parked."""
+        crew = self.crews.get(session)
+        if crew is None or crew.low or self.found is None or self.asked:
+            return False
+        return self.found.entry is not None and not self.found.entry.parked and self.may_wait(1, now)
+
+    @property
+    def short(self) -> bool:
+        """Whether a line runs low while there are runs that could be named."""
+        crew = self.crews.get(self.held[0].session) if self.held else None
+        return bool(self.held) and (crew is None or crew.low)
+
+    def due(self, now: float) -> bool:
+        """Whether anything is to be decided."""
+        until = self.until
+        return bool(self.asked) or self.short or (until is not None and until <= now)
+
+    def batch(self, now: float) -> tuple[list[Request], bool]:
+        """What is to be decided by the next write; whether who finds no room may wait."""
+        until = self.until
+        if until is not None and until <= now:  # all give way together, and park in the order in which they came
+            batch = []
+            for crew in self.crews.values():
+                named, gone = crew.give_way()
+                batch += named
+                self.void += gone
+            batch += [request for request in (*self.held, *self.asked) if not request.answer.done()]
+            self.held, self.asked = [], []
+            return batch, False
+        may_wait = self.may_wait(sum(isinstance(request.asked, Take) for request in self.asked), now)
+        most = _MOST_NAMED - sum(len(crew.line) for crew in self.crews.values())
+        batch = [request for request in (*self.held[:most], *self.asked) if not request.answer.done()]
+        self.held, self.asked = self.held[most:], []
+        return batch, may_wait
+
+    def count(self) -> None:
+        """Tell each crew how many places it has by what was stored."""
+        inside = [permit.session for permit in permits_of(self.found)]
+        for session, crew in list(self.crews.items()):
+            crew.places = inside.count(session)
+            self.void += crew.start(self.pace.ahead)
+            if not crew:
+                del self.crews[session]
+
+
+def permits_of(found: FoundEntry | None) -> tuple[Permit, ...]:
+    """Who holds a place by what was found."""
+    return () if found is None or found.entry is None else found.entry.permits

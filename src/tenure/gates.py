@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from tenure.clock import Clock
 from tenure.core.errors import InvalidCall, TenureError
-from tenure.core.permits import Answer, Asked, Decided, Give, Look, Permit, Take, decide, room_to_hand_over
-from tenure.crew import Crew, Pace, Request
+from tenure.core.permits import Answer, Asked, Decided, Give, Look, Take, decide, room_to_hand_over
+from tenure.crew import Crew, Gate, Request, permits_of
 from tenure.nats.limits import FoundEntry, Limits
 from tenure.nats.parking import Parked, Parking
 from tenure.nats.patience import Patience
@@ -23,10 +23,10 @@ from tenure.together import all_of
 _log = get_logger("tenure.limits")
 _MOST_KNOWN = 10_000
 """Limits whose entry is remembered."""
-_MOST_NAMED = 250
-"""Runs of a process in one line: each name is a hundred bytes of an entry, which must fit into one message."""
 _KEEP_SECONDS = 0.005
 """How long a place that is not needed any more is kept, where others come and go quickly."""
+_FORGET_SECONDS = 1.0
+"""How long a limit is remembered of which nothing is left: how fast its places came back, and where its entry was."""
 _UNSEEN_SECONDS = 0.05
 """How long places are passed on at most without a look at what others wrote."""
 
@@ -38,102 +38,6 @@ class LimitFull(TenureError):
     """Everybody who holds or waits for a place is named in one message, and one more name does not fit: try again later."""
 
 
-class _Gate:
-    """One limit: its entry as last written here, what is asked, who waits and who runs here, by session."""
-
-    __slots__ = ("asked", "crews", "found", "held", "keep", "pace", "serving", "timer", "void", "written_at")
-
-    def __init__(self) -> None:
-        self.found: FoundEntry | None = None
-        self.asked: list[Request] = []
-        self.held: list[Request] = []
-        """Who waits for a place of this process and is not even named yet: the line is long enough."""
-        self.crews: dict[str, Crew] = {}
-        self.void: list[Give] = []
-        """Attempts that have passed their places on, and are still named."""
-        self.pace = Pace()
-        self.serving = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.keep: asyncio.TimerHandle | None = None
-        self.written_at = 0.0
-
-    @property
-    def idle(self) -> bool:
-        return not (self.serving or self.asked or self.held or self.crews or self.keep)
-
-    @property
-    def waiting(self) -> int:
-        number = len(self.held)
-        for crew in self.crews.values():
-            number += len(crew.line)
-        return number
-
-    @property
-    def since(self) -> float | None:
-        """When the one came who has waited here for longest."""
-        since = self.held[0].came_at if self.held else None
-        for crew in self.crews.values():
-            if crew.line and (since is None or crew.line[0].came_at < since):
-                since = crew.line[0].came_at
-        return since
-
-    @property
-    def until(self) -> float | None:
-        """When whoever waits here has waited for too long, and parks."""
-        since = self.since
-        return None if since is None else since + self.pace.longest_wait
-
-    def may_wait(self, more: int, now: float) -> bool:
-        """Whether so many more may wait here: the turn of the last one comes within milliseconds."""
-        until = self.until
-        return self.pace.soon(self.waiting + more) and (until is None or now < until)
-
-    def can_hold(self, session: str, now: float) -> bool:
-        """Whether one more run may wait without being named: enough others are, and nobody is known to be parked."""
-        crew = self.crews.get(session)
-        if crew is None or crew.low or self.found is None or self.asked:
-            return False
-        return self.found.entry is not None and not self.found.entry.parked and self.may_wait(1, now)
-
-    @property
-    def short(self) -> bool:
-        """Whether a line runs low while there are runs that could be named."""
-        crew = self.crews.get(self.held[0].session) if self.held else None
-        return bool(self.held) and (crew is None or crew.low)
-
-    def due(self, now: float) -> bool:
-        """Whether anything is to be decided."""
-        until = self.until
-        return bool(self.asked) or self.short or (until is not None and until <= now)
-
-    def batch(self, now: float) -> tuple[list[Request], bool]:
-        """What is to be decided by the next write; whether who finds no room may wait."""
-        until = self.until
-        if until is not None and until <= now:  # all give way together, and park in the order in which they came
-            batch = []
-            for crew in self.crews.values():
-                named, gone = crew.give_way()
-                batch += named
-                self.void += gone
-            batch += [request for request in (*self.held, *self.asked) if not request.answer.done()]
-            self.held, self.asked = [], []
-            return batch, False
-        may_wait = self.may_wait(sum(isinstance(request.asked, Take) for request in self.asked), now)
-        most = _MOST_NAMED - sum(len(crew.line) for crew in self.crews.values())
-        batch = [request for request in (*self.held[:most], *self.asked) if not request.answer.done()]
-        self.held, self.asked = self.held[most:], []
-        return batch, may_wait
-
-    def count(self) -> None:
-        """Tell each crew how many places it has by what was stored."""
-        inside = [permit.session for permit in _permits(self.found)]
-        for session, crew in list(self.crews.items()):
-            crew.places = inside.count(session)
-            self.void += crew.start(self.pace.ahead)
-            if not crew:
-                del self.crews[session]
-
-
 class Gates:
     """The limits that one process deals with."""
 
@@ -141,7 +45,7 @@ class Gates:
         self._limits = limits
         self._parking = parking
         self._clock = clock
-        self._gates: dict[str, _Gate] = {}
+        self._gates: dict[str, Gate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -173,7 +77,7 @@ class Gates:
             crew.asks(take)
         if gate is None:
             pass
-        elif reserved and not any(held.run_id == take.run_id for held in _permits(gate.found)):
+        elif reserved and not any(held.run_id == take.run_id for held in permits_of(gate.found)):
             gate.found = None  # somebody else has written since
         elif not reserved and gate.can_hold(take.session, now):
             gate.held.append(request)
@@ -209,7 +113,7 @@ class Gates:
         gate.pace.given(now)
         gate.void += crew.start(gate.pace.ahead)
         if not crew.enough:
-            if not (crew and gate.pace.ahead):
+            if not (gate.pace.ahead and (crew or not gate.is_parked)):
                 return False
             if gate.keep is None:  # whoever asks in the next moment needs it
                 gate.keep = asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._let_go, name, gate, patience)
@@ -220,7 +124,7 @@ class Gates:
             self._begin(name, gate)
         return True
 
-    def _let_go(self, name: str, gate: _Gate, patience: Patience) -> None:
+    def _let_go(self, name: str, gate: Gate, patience: Patience) -> None:
         gate.keep = None
         gate.asked.append(Request(Look(), patience, self._clock.steady()))
         self._begin(name, gate)
@@ -229,6 +133,15 @@ class Gates:
         """Give a place back. Raises as ``take``."""
         if not self.pass_on(name, give, patience):
             await self._ask(name, Request(give, patience, self._clock.steady()))
+
+    async def rest(self, patience: Patience) -> None:
+        """Give back what is kept for whoever asks in the next moment: nobody will. Returns when that is written, or cannot be."""
+        for name, gate in list(self._gates.items()):
+            if gate.keep is not None:
+                gate.keep.cancel()
+                self._let_go(name, gate, patience)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def look(self, name: str, patience: Patience, *, n: int = 0, deployed: float = 0.0) -> None:
         """Hand over what is free, by what this process says of ``n`` if it says anything. Raises as ``take``."""
@@ -239,19 +152,19 @@ class Gates:
     async def _ask(self, name: str, request: Request) -> Answer:
         gate = self._gates.get(name)
         if gate is None:
-            gate = self._gates[name] = _Gate()
+            gate = self._gates[name] = Gate()
         gate.asked.append(request)
         self._begin(name, gate)
         return await request.answer
 
-    def _begin(self, name: str, gate: _Gate) -> None:
+    def _begin(self, name: str, gate: Gate) -> None:
         if not gate.serving:
             gate.serving = True
             task = asyncio.create_task(self._serve(name, gate))  # its own: whoever asked may be cancelled
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, name: str, gate: _Gate) -> None:
+    async def _serve(self, name: str, gate: Gate) -> None:
         """Answer all that is asked of a limit, a batch at a time."""
         while gate.due(self._clock.steady()):
             batch, may_wait = gate.batch(self._clock.steady())
@@ -272,7 +185,7 @@ class Gates:
         gate.serving = False
         self._wait_on(name, gate)
 
-    async def _settle_each(self, name: str, gate: _Gate, batch: list[Request]) -> None:
+    async def _settle_each(self, name: str, gate: Gate, batch: list[Request]) -> None:
         """What all of them ask for does not fit an entry: those whose own name is too much are told so, and no others."""
         for request in batch:
             gate.found = None
@@ -284,7 +197,7 @@ class Gates:
             except Exception as error:  # noqa: BLE001  (whoever asked raises it)
                 request.fail(error)
 
-    def _wait_on(self, name: str, gate: _Gate) -> None:
+    def _wait_on(self, name: str, gate: Gate) -> None:
         """Who waits parks when that has taken too long. What nobody deals with is forgotten."""
         if gate.timer is not None:
             gate.timer.cancel()
@@ -293,14 +206,18 @@ class Gates:
         if until is not None:
             left = max(0.0, until - self._clock.steady())
             gate.timer = asyncio.get_running_loop().call_later(left, self._begin, name, gate)
-        elif gate.idle and gate.found is None:
-            del self._gates[name]
+        elif gate.idle and not permits_of(gate.found):
+            gate.timer = asyncio.get_running_loop().call_later(_FORGET_SECONDS, self._forget, name, gate)
         elif len(self._gates) > _MOST_KNOWN:
             oldest = next(iter(self._gates))
             if self._gates[oldest].idle:
                 del self._gates[oldest]
 
-    async def _settle(self, name: str, gate: _Gate, batch: list[Request], *, may_wait: bool) -> None:
+    def _forget(self, name: str, gate: Gate) -> None:
+        if gate.idle and self._gates.get(name) is gate:
+            del self._gates[name]
+
+    async def _settle(self, name: str, gate: Gate, batch: list[Request], *, may_wait: bool) -> None:
         patience = batch[0].patience
         published = {request.run_id for request in batch if request.stored}
         handed: dict[str, Parked] = {}
@@ -322,7 +239,7 @@ class Gates:
             elif found is not remembered:
                 break
             found = await self._limits.read(name, patience)  # refused; or no CAS has told whether it has changed
-        gate.found = found if found.entry is not None else None
+        gate.found = found
         del gate.void[: len(void)]
         answers = decided.answers[len(void) :]
         for request, answer in zip(batch, answers, strict=True):
@@ -334,7 +251,7 @@ class Gates:
                     request.tell(answer)
         gate.count()
         # Also those of a write whose answer was lost: they are reserved, and nobody else will wake them soon.
-        reserved = {permit.run_id for permit in _permits(found) if not permit.session}
+        reserved = {permit.run_id for permit in permits_of(found) if not permit.session}
         # Who stored a message and then found room, or another delivery of its run inside, is not parked [34].
         inside = [one for one, answer in zip(batch, answers, strict=True) if answer is not Answer.PARKED and one.stored]
         if handed or inside:
@@ -387,7 +304,3 @@ class Gates:
 def _refuse(place: asyncio.Future[bool]) -> None:
     if not place.done():
         place.set_result(False)
-
-
-def _permits(found: FoundEntry | None) -> tuple[Permit, ...]:
-    return () if found is None or found.entry is None else found.entry.permits

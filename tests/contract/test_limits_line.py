@@ -223,3 +223,49 @@ async def test_who_is_named_while_another_run_has_the_place_waits_without_asking
     assert not asked.done()
     await stores.gates.give(NAME, give("a"), stores.runs.patience())
     assert await asked is Answer.GRANTED
+
+
+async def quick_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch, n: int = 1) -> None:
+    """Places have come back here every few milliseconds lately, and one that is not needed is kept for as long as a test takes."""
+    monkeypatch.setattr("tenure.crew._JUDGED_SECONDS", 1e-6)
+    monkeypatch.setattr("tenure.crew._BURST_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.gates._KEEP_SECONDS", 60.0)
+    for run in ("first", "second"):
+        assert await ask(stores, run, n) is Answer.GRANTED
+        assert await stores.gates.place(NAME, give(run), 5.0)
+        await stores.gates.give(NAME, give(run), stores.runs.patience())
+
+
+async def test_the_end_of_a_run_and_the_start_of_the_next_are_one_write_where_they_follow_soon(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody else runs here. What is left is given back at the end, by whoever says that nobody follows."""
+    await quick_ends(stores, monkeypatch)
+    counted = Counted(monkeypatch)
+    for number in range(20):
+        run = f"r{number}"
+        assert await ask(stores, run) is Answer.GRANTED
+        assert await stores.gates.place(NAME, give(run), 5.0)
+        await stores.gates.give(NAME, give(run), stores.runs.patience())
+        assert await names(stores) == ([run], []), "it is named, and nobody runs"
+    assert counted.calls == 20
+    await stores.gates.rest(stores.runs.patience())
+    assert await stored(stores) is None
+    assert counted.calls == 21
+
+
+async def test_a_place_is_not_kept_for_later_while_others_wait_for_it(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X has parked in another process, which this one has seen: its last run's end hands over at once."""
+    await quick_ends(stores, monkeypatch)
+    others = Gates(stores.limits, stores.parking, stores.clock)
+    assert await ask(stores, "a") is Answer.GRANTED
+    assert await stores.gates.place(NAME, give("a"), 5.0)
+    elsewhere = replace(take("x"), session="o")
+    assert await others.take(NAME, elsewhere, await parker(stores, "x"), stores.runs.patience()) is Answer.PARKED
+    await stores.gates.look(NAME, stores.runs.patience())
+    await stores.gates.give(NAME, give("a"), stores.runs.patience())
+    entry = await stored(stores)
+    assert entry is not None
+    assert [(one.run_id, one.session) for one in entry.permits] == [("x", "")]

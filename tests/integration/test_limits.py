@@ -233,7 +233,7 @@ async def test_thousands_of_values_leave_nothing_behind(app: App, client: Client
         runs = await client.submit_many([(capped.call(i), f"k{i}") for i in range(2_000)])
         await asyncio.gather(*(run.result(60) for run in runs))  # type: ignore[union-attr]  # none was refused
         await no_limit_in_use(client)
-        assert not running.worker.stores.gates.known
+        await wait_until(lambda: not running.worker.stores.gates.known, description="nothing is remembered of them")
 
 
 async def test_a_failed_attempt_gives_its_place_to_others_until_its_retry(

@@ -225,4 +225,18 @@ LIMITS = (
         "",
         (REAL + "test_limits_sweep.py::test_what_a_cancelled_run_has_parked_is_removed_though_its_turn_does_not_come",),
     ),
+    Guard(
+        "limits: a place is not kept for later while others are known to wait",
+        _GATES,
+        "if not (gate.pace.ahead and (crew or not gate.is_parked)):",
+        "if not gate.pace.ahead:",
+        (STORE + "test_limits_line.py::test_a_place_is_not_kept_for_later_while_others_wait_for_it",),
+    ),
+    Guard(
+        "limits: a worker that ends gives back what it keeps",
+        "src/tenure/worker/service.py",
+        "            await self.stores.gates.rest(Patience(self.stores.clock, self.app.config.request_timeout_seconds))\n",
+        "            pass\n",
+        (REAL + "test_limits_kept.py",),
+    ),
 )
