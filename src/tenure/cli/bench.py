@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tenure.cli import bench_more as more
 from tenure.cli import bench_work as work
+from tenure.cli.bench_actors import STARTS
 from tenure.cli.bench_report import Report
 from tenure.cli.bench_stage import Account, Stage
 from tenure.clock import SYSTEM
@@ -70,7 +71,7 @@ class _Bench:
         self._plan = work.QUICK if quick else work.FULL
         self._series: work.Series = {}
         self._account = Account()
-        self._bar = progress.add_task("starting", total=self._plan.repeats * 8 + 2 + 1 + 1 + 5)
+        self._bar = progress.add_task("starting", total=self._plan.repeats * 10 + 2 + 1 + 1 + 5)
 
     def _step(self, text: str, done: float = 1.0) -> None:
         self._progress.update(self._bar, description=text, advance=done, refresh=True)
@@ -109,10 +110,14 @@ class _Bench:
             self._step(f"{turn}: counting")
             await stage.settle(self._account)
         for kind, what in more.LIMITS.items():
-            async with self._stage(f"{kind}{number}", 2 * plan.submits).open() as stage:
+            async with self._stage(f"{kind}{number}", 2 * plan.limited).open() as stage:
                 self._step(f"{turn}: {what}")
                 figures |= await more.limited(stage, plan, plain, kind)
                 await stage.settle(self._account)
+        async with self._stage(f"full{number}", plan.windows * STARTS + 1).open() as stage:
+            self._step(f"{turn}: a rate that is full")
+            figures |= await more.full_rate(stage, plan)
+            await stage.settle(self._account)
         return figures
 
     async def _supervisors(self) -> work.Figures:

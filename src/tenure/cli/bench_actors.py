@@ -31,6 +31,8 @@ STAMPS, COUNTS, READY = "stamps", "counts.json", "ready-"
 LIMIT = 10
 VALUES = 10
 """Of the argument that a limit goes by."""
+WINDOW, STARTS = 0.1, 300
+"""The rate that is full all the time: so many starts in any so many seconds, well below what a worker starts without."""
 
 
 class BenchApp(NamedTuple):
@@ -43,6 +45,8 @@ class BenchApp(NamedTuple):
     capped: Actor[..., ..., Any, Any]
     rated: Actor[..., ..., Any, Any]
     shared: Actor[..., ..., Any, Any]
+    rated_shared: Actor[..., ..., Any, Any]
+    full: Actor[..., ..., Any, Any]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -92,7 +96,19 @@ def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
         if stamps is not None:
             stamps.note(number)
 
-    return BenchApp(app, noop, stamp, hold, capped, rated, shared)
+    @app.actor(limits=[RateLimit(1_000_000, 1.0, per="value")])
+    async def rated_shared(number: int, value: int) -> None:  # noqa: ARG001  (the rate reads it)
+        """Say when the body started; under a rate of each value that nothing exceeds."""
+        if stamps is not None:
+            stamps.note(number)
+
+    @app.actor(limits=[RateLimit(STARTS, WINDOW)])
+    async def full(number: int) -> None:
+        """Say when the body started; as often as that may be."""
+        if stamps is not None:
+            stamps.note(number)
+
+    return BenchApp(app, noop, stamp, hold, capped, rated, shared, rated_shared, full)
 
 
 async def _say_when_ready(service: Worker | Supervisor, folder: Path) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenure.actors import Call
-from tenure.cli.bench_actors import VALUES
+from tenure.cli.bench_actors import STARTS, VALUES, WINDOW
 from tenure.cli.bench_probe import cpu_seconds
 from tenure.cli.bench_stage import Stage
 from tenure.cli.bench_work import Figures, Plan, in_flight
@@ -20,17 +20,21 @@ _BATCH = 10_000
 _AHEAD = timedelta(days=1)
 
 
-LIMITS = {"limited": "a limit", "rated": "a rate", "shared": "a limit per argument"}
+LIMITS = {
+    "limited": "a limit",
+    "rated": "a rate",
+    "shared": "a limit per argument",
+    "rated_shared": "a rate per argument",
+}
 
 
 async def limited(stage: Stage, plan: Plan, plain: Figures, kind: str) -> Figures:
     """No-op tasks under one of ``LIMITS``, all queued, by one worker: as ``drain``, and its share of that."""
-    number = plan.submits
+    number = plan.limited
     numbers, bench = stage.numbers(number), stage.bench
-    if kind == "shared":
-        calls = [bench.shared.call(task, task % VALUES) for task in numbers]
-    else:
-        calls = [(bench.capped if kind == "limited" else bench.rated).call(task) for task in numbers]
+    actor = {"limited": bench.capped, "rated": bench.rated, "shared": bench.shared, "rated_shared": bench.rated_shared}
+    per_value = kind.endswith("shared")
+    calls = [actor[kind].call(task, task % VALUES) if per_value else actor[kind].call(task) for task in numbers]
     await _submit(stage, [(call, None) for call in calls])
     stage.start_worker()
     await stage.until(lambda: bool(stage.stamps.read()), 30.0, "the first limited task to start", every=0.001)
@@ -38,6 +42,22 @@ async def limited(stage: Stage, plan: Plan, plain: Figures, kind: str) -> Figure
     await stage.until_idle(every=0.002)
     rate = number / (time.time() - stage.stamps.read()[0][0])
     return {f"{kind}_per_s": rate, f"{kind}_share": rate / plain["drain_per_s"]}
+
+
+async def full_rate(stage: Stage, plan: Plan) -> Figures:
+    """No-op tasks under a rate that is full all the time, all queued, by one worker: how near it comes.
+
+    The first start of each window lies at least a window after that of the one before, so 1 is all that there is.
+    """
+    number = plan.windows * STARTS + 1
+    await _submit(stage, [(stage.bench.full.call(task), None) for task in stage.numbers(number)])
+    stage.start_worker()
+    await stage.until(
+        lambda: len(stage.stamps.read()) >= number, _LONGEST_SECONDS, "every task of a full rate to start"
+    )
+    started = sorted(at for at, _ in stage.stamps.read())
+    share = plan.windows * WINDOW / (started[-1] - started[0])
+    return {"full_per_s": share * STARTS / WINDOW, "full_share": share}
 
 
 async def inbox(stage: Stage, plan: Plan) -> Figures:

@@ -39,6 +39,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     repeats: int = 3
     raw: int = 20_000
     submits: int = 10_000
+    limited: int = 7_000
+    windows: int = 15
     sequential: int = 1_000
     latencies: int = 300
     delayed: int = 200
@@ -59,6 +61,8 @@ QUICK = Plan(
     repeats=1,
     raw=1_000,
     submits=500,
+    limited=500,
+    windows=3,
     sequential=100,
     latencies=50,
     delayed=50,
