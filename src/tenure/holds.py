@@ -219,7 +219,7 @@ class Holding(ABC):
         """What a limit or rate allows, as the code says that was started last."""
         if isinstance(bound, Rate):
             rate = (await self.stores.rates.read(name, patience)).entry
-            return f"{rate.n if rate is not None else bound.n} starts in {bound.seconds:g} s"
+            return f"{rate.n if rate is not None else bound.n} starts in {bound.seconds:.15g} s"
         entry = (await self.stores.limits.read(name, patience)).entry
         return f"{entry.n if entry is not None else bound.n} at once"
 

@@ -124,7 +124,7 @@ def make_pace(
             rate = _rate(actor, one, arguments)
             if (rate.per, rate.seconds) in rates:
                 whose = f"per {rate.per!r}" if rate.per else "of all its runs"
-                _bad(f"actor {actor}: two RateLimits {whose} in {rate.seconds:g} s: keep the smaller one")
+                _bad(f"actor {actor}: two RateLimits {whose} in {rate.seconds:.15g} s: keep the smaller one")
             rates[rate.per, rate.seconds] = rate
     return Pace(
         rates=tuple(rates.values()),

@@ -88,7 +88,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 def far(progress: Progress) -> str:
     """How far a body is, in words."""
-    return f"{progress.done:g}" + (f" of {progress.total:g}" if progress.total is not None else "")
+    return f"{progress.done:.15g}" + (f" of {progress.total:.15g}" if progress.total is not None else "")
 
 
 def cancelled_of(record: Record, run_id: str, outcome: CancelOutcome | None = None) -> Cancelled:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tenure.cli.root import run
 from tests.e2e.every import ALL
 
 _NO_DATA = {
@@ -82,3 +83,24 @@ def test_help_reads_as_documentation(name: str) -> None:
         if option.param_type_name == "option" and not option.hidden:
             assert re.match(r"(?:[A-Z0-9]|ISO|NATS)", option.help or ""), option.opts
             assert (option.help or "").endswith((".", ")", "h", "7")), (option.opts, option.help)
+
+
+@pytest.mark.parametrize("words", [[], ["dead"]])
+def test_a_command_of_which_nothing_is_asked_tells_its_help_and_nothing_else(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    told = capsys.readouterr()
+    assert "Usage: tenure" in told.out
+    assert told.err == ""
+
+
+@pytest.mark.parametrize("name", ["", *ALL])
+def test_no_flag_seems_to_want_a_word_and_no_argument_is_bracketed_twice(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*name.split(), "--help"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"--help +Show", told)
+    assert "<bool>" not in told
+    assert "[[" not in told

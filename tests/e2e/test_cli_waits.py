@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 
+import pytest
+
+from tenure import App
 from tests.e2e.commands import Cli, Worker, end, line_of
 from tests.e2e.test_cli_above import until
 
@@ -33,3 +38,38 @@ def test_a_result_goes_on_to_the_newest_generation_if_it_is_to_follow(cli: Cli, 
     said = json.loads(line_of(following))
     assert (said["outcome"], said["result"]) == ("succeeded", "rested")
     assert following.wait(10) == 0
+
+
+@pytest.mark.parametrize("command", [("result", "k"), ("watch", "k")])
+def test_who_waits_for_a_run_that_nobody_takes_is_told_so(
+    own: Cli, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.cli.waits._AFTER_SECONDS", 0.2)
+    own.fast("submit", "tasks:app", "say", "--key", "k", "--arg", "text=x")
+
+    async def soon() -> None:
+        async with App(own.namespace).connect(own.url) as client:
+            await asyncio.sleep(1.0)  # paused: while the command waits
+            await client.cancel("k")
+
+    cancelling = threading.Thread(target=asyncio.run, args=(soon(),))
+    cancelling.start()
+    said = own.fast(*command, code=1)[1]
+    cancelling.join()
+    assert f"'k' is queued, and no worker of {own.namespace!r} takes queue 'default'" in said
+    assert said.count("no worker") == 1
+
+
+def test_a_wait_that_is_over_tells_why_the_run_did_not_start(own: Cli) -> None:
+    call = ("submit", "tasks:app", "say", "--key", "k", "--arg", "text=x", "--wait", "--timeout", "100ms")
+    assert "not over after 0.1 s: 'k' is queued, and no worker of" in own.fast(*call, code=3)[1]
+    own.fast("pause", "say", "--for", "1h", "--app", "tasks:app")
+    assert "not over after 0.1 s: 'k' is queued: it waits for actor say" in own.fast(*call, code=3)[1]
+
+
+def test_who_waits_for_a_run_that_runs_is_told_nothing(
+    cli: Cli, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.cli.waits._AFTER_SECONDS", 0.1)
+    nap = ("submit", "tasks:app", "nap", "--arg", "seconds=0.7", "--wait")
+    assert cli.fast(*nap)[1] == ""

@@ -83,6 +83,7 @@ def sessions(
                  ", ".join(r.queues))
                 for r in rows
             ),
+            spare=("BEAT", "PID", "QUEUES"),
         )  # fmt: skip
     return Exit.OK
 

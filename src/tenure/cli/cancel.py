@@ -31,7 +31,7 @@ class Live(StrEnum):
 
 
 def cancel(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", show_default=False)] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", show_default=False)] = None,
     *,
     run: Annotated[
         str | None,

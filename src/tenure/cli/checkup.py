@@ -25,6 +25,8 @@ from tenure.stores import Stores
 from tenure.supervisor.suspects import Suspect, suspects
 
 State = Literal["ok", "note", "wrong", "down"]
+_LEAST_SECONDS = 0.001
+"""What is shown of less."""
 _NOTED_SECONDS, _WRONG_SECONDS = 0.25, 2.0
 """Differences of clocks: processes align themselves to the server's, but people and other programs do not."""
 _FULL = 0.9
@@ -86,9 +88,8 @@ async def _server(conn: Connection, url: str) -> list[Finding]:
     sent = time.perf_counter()
     info = await _asked(conn, "INFO")
     took = time.perf_counter() - sent
-    found = [
-        Finding("server", "ok", f"nats-server {conn.server_version} at {without_secrets(url)}, answers in {span(took)}")
-    ]
+    answers = f"answers in {span(max(took, _LEAST_SECONDS))}"
+    found = [Finding("server", "ok", f"nats-server {conn.server_version} at {without_secrets(url)}, {answers}")]
     used, most = int(info.get("storage", 0)), int(info.get("limits", {}).get("max_storage", -1))
     text = f"{_bytes(used)} stored by this account" + (f" of {_bytes(most)}" if most > 0 else "")
     full = 0 < most <= used / _FULL
@@ -165,9 +166,10 @@ async def _clock(conn: Connection, stream: str) -> Finding:
     ahead = (before + after) / 2 - datetime.fromisoformat(str(info["ts"])).timestamp()
     unsure = (after - before) / 2
     off = max(0.0, abs(ahead) - unsure)
-    text = f"this machine's clock is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
     if off < _NOTED_SECONDS:
-        return Finding("clock", "ok", text)
+        agreed = span(max(abs(ahead), _LEAST_SECONDS))
+        return Finding("clock", "ok", f"this machine's clock and the server's agree to within {agreed}")
+    text = f"this machine's clock is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the server's"
     return Finding("clock", "wrong" if off > _WRONG_SECONDS else "note", text, "have both set by NTP")
 
 

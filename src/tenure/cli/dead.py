@@ -51,7 +51,7 @@ def ls(
         print_json(shown)
     else:
         print_table(
-            ("KEY", "GENERATION", "RUN ID", "ACTOR", "QUEUE", "ATTEMPTS", "DIED", "ERROR"),
+            ("KEY", "GEN", "RUN ID", "ACTOR", "QUEUE", "TRIES", "DIED", "ERROR"),
             (
                 (
                     one.key,
@@ -65,6 +65,7 @@ def ls(
                 )
                 for one in shown
             ),
+            spare=("QUEUE", "RUN ID"),
         )
     if len(letters) > limit:
         complain("more letters are not shown; raise --limit")
@@ -187,7 +188,7 @@ def _print_replayed(done: list[dict[str, Any]], *, as_json: bool, one: bool) -> 
     elif as_json:
         print_json(done)
     else:
-        print_table(("KEY", "GENERATION", "RUN ID", "REPLAYS"), (tuple(said.values()) for said in done))
+        print_table(("KEY", "GEN", "RUN ID", "REPLAYS"), (tuple(said.values()) for said in done))
 
 
 @dead.command()

@@ -15,7 +15,7 @@ from tenure.cli.problems import Exit, complain
 def demo(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="Whose documents. Default: /usr/share/doc.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="Whose documents. Default: /usr/share/doc.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=7, help="At most so many documents.")] = 300,
     as_json: o.AsJson = False,

@@ -39,7 +39,7 @@ def limits(
 
 def _allows(row: BoundRow) -> str:
     number = "?" if row.n is None else row.n
-    return f"{number} at once" if row.seconds is None else f"{number} in {row.seconds:g} s"
+    return f"{number} at once" if row.seconds is None else f"{number} in {row.seconds:.15g} s"
 
 
 def _held_by(row: BoundRow) -> str:

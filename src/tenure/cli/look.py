@@ -17,6 +17,7 @@ from tenure.cli import options as o
 from tenure.cli.history import tell_history
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
+from tenure.cli.waits import told_if_it_waits
 from tenure.client import Client
 from tenure.core.errors import EncryptedRecord
 from tenure.core.moments import moment_of
@@ -26,11 +27,18 @@ from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 from tenure.nats.runs import Found
 from tenure.nats.scan import Header
-from tenure.overview import schedules_unknown, session_rows
+from tenure.overview import schedules_unknown, session_rows, span
 from tenure.status import Event, Status, far, status_of
 from tenure.together import each
 
 _AT_ONCE = 32
+_COLUMNS = {
+    "KEY": "key", "PHASE": "phase", "GEN": "generation", "ACTOR": "actor", "QUEUE": "queue", "DUE": "due",
+}  # fmt: skip
+_SCHEDULE_COLUMNS = {
+    "KEY": "key", "SCHEDULE": "schedule", "PHASE": "phase", "DUE": "due", "LAST": "last", "LAST AT": "last_at",
+    "HELD BY": "held_by", "CODE": "code", "GEN": "generation", "ACTOR": "actor", "QUEUE": "queue",
+}  # fmt: skip
 
 
 class Phase(StrEnum):
@@ -78,7 +86,17 @@ def row_of(key: str, text: str, now: float) -> Row | None:
     if phase == "waiting":
         phase = Phase.SCHEDULED if state.due > now else Phase.QUEUED
         due = moment_of(state.due) if state.due else None
-    return Row(key, str(phase), state.generation, state.actor, state.queue, due, state.schedule.replace("_", " "))
+    expression, at, zone = state.schedule.partition("@")
+    schedule = expression.replace("_", " ") + at + zone  # a zone may have a "_" of its own
+    return Row(key, str(phase), state.generation, state.actor, state.queue, due, schedule)
+
+
+def _in_words(name: str, value: Any) -> Any:
+    """What stands in a table; of a schedule, which is stored as ``every:900.0`` or ``cron:30 2 * * *@UTC``, the words."""
+    if name != "schedule":
+        return value
+    kind, _, rest = value.partition(":")
+    return f"every {span(float(rest))}" if kind == "every" else rest.replace("@", " ")
 
 
 def show(
@@ -188,9 +206,9 @@ def ls(
         if as_json:
             print_json(shown)
         else:
-            more = ("SCHEDULE", "CODE", "HELD BY", "LAST", "LAST AT") if schedules else ()
-            names = ("KEY", "PHASE", "GENERATION", "ACTOR", "QUEUE", "DUE", *more)
-            print_table(names, ([getattr(row, name.lower().replace(" ", "_")) for name in names] for row in shown))
+            columns = _SCHEDULE_COLUMNS if schedules else _COLUMNS
+            cells = ([_in_words(name, getattr(row, name)) for name in columns.values()] for row in shown)
+            print_table([*columns], cells, spare=("QUEUE", "GEN", "ACTOR"))
         if len(rows) > limit:
             complain(f"{len(rows) - limit} more keys are not shown; raise --limit")
         return Exit.OK
@@ -259,9 +277,10 @@ def watch(
 async def _watch_one(client: Client, key: str, *, as_json: bool) -> int:
     run = await o.existing(client, key)
     last: Event | None = None
-    async for event in run.events():
-        _print_event(event, as_json=as_json)
-        last = event
+    async with told_if_it_waits(client, key):
+        async for event in run.events():
+            _print_event(event, as_json=as_json)
+            last = event
     if last is None:
         raise NotFound(f"{key!r} vanished while it was watched")
     return Exit.OK if last.status is not None and last.status.phase == "succeeded" else Exit.FAILED

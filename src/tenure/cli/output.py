@@ -5,15 +5,20 @@ Results go to standard output, everything else to standard error.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 _WIDE = 10_000
 """Columns where there is no terminal: whoever reads it with a program wants whole lines."""
+_GAP = 3
+_FOLDED = 20
+"""Columns that are the least that a text can be folded to and read."""
+_NUMBER = re.compile(r"[-\d]*")
 
 
 def print_json(value: Any) -> None:
@@ -39,17 +44,63 @@ def print_answer(fields: Mapping[str, Any], *, as_json: bool) -> None:
         print_fields(fields)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table, as wide as the terminal or, in a pipe, as its contents."""
-    from rich import box
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, spare: Sequence[str] = ()) -> None:
+    """A table, as wide as its contents.
+
+    In a terminal that is narrower: without the columns that are empty, then without those of ``spare``, one by one, then with
+    the widest one folded, and if that is not enough with each row as a paragraph. No cell is ever cut.
+    """
     from rich.console import Console
+
+    cells = [[_cell(value) for value in row] for row in rows]
+    shown = {name: [row[place] for row in cells] for place, name in enumerate(columns)}
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    if cells and _width(shown) > console.width:
+        shown = {name: column for name, column in shown.items() if any(column)}
+    for name in spare:
+        if _least(shown) > console.width:
+            shown.pop(name, None)
+    if _least(shown) <= console.width:
+        console.print(_table(shown))
+        return
+    for number, row in enumerate(zip(*shown.values(), strict=True)):
+        if number:
+            print()
+        print_fields(dict(zip(map(str.lower, shown), row, strict=True)))
+
+
+def _table(shown: Mapping[str, Sequence[str]]) -> Any:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(_text(value)) for value in row))
-    Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    widest = _widest(shown)
+    for name, column in shown.items():
+        numbers = any(column) and all(map(_NUMBER.fullmatch, column))
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=name != widest)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _width(shown: Mapping[str, Sequence[str]]) -> int:
+    """Of a table, with the gaps between its columns and what is at its edges."""
+    from rich.cells import cell_len
+
+    return sum(max(map(cell_len, (name, *column))) + _GAP for name, column in shown.items()) - 1
+
+
+def _widest(shown: Mapping[str, Sequence[str]]) -> str:
+    """Of the columns with words in them, if there are any: an id is not to be broken."""
+    worded = [name for name, column in shown.items() if any(" " in cell for cell in column)]
+    return max(worded or shown, key=lambda name: _width({name: shown[name]}), default="")
+
+
+def _least(shown: Mapping[str, Sequence[str]]) -> int:
+    """How wide a table is at least, its widest column folded."""
+    widest = _width({name: column for name, column in shown.items() if name == _widest(shown)})
+    return _width(shown) - max(0, widest - _GAP + 1 - _FOLDED)
 
 
 def print_value(value: Any) -> None:
@@ -58,6 +109,14 @@ def print_value(value: Any) -> None:
         print(value, flush=True)
     else:
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
+
+
+def _cell(value: Any) -> str:
+    """As ``_text``, but a time as short as it can be: of today without the day, and no parts of a second."""
+    if not isinstance(value, datetime):
+        return _text(value)
+    local = value.astimezone()
+    return f"{local:%H:%M:%S}" if local.date() == datetime.now(UTC).astimezone().date() else f"{local:%Y-%m-%d %H:%M}"
 
 
 def _text(value: Any) -> str:

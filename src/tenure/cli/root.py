@@ -105,7 +105,18 @@ def make() -> typer.Typer:
 @cache
 def commands() -> Any:
     """All of them, as they are run; made once, as that takes longer than most of them."""
-    return get_command(make())
+    root = get_command(make())
+    _plain_flags(root)
+    return root
+
+
+def _plain_flags(command: Any) -> None:
+    """In the help a flag is told as `--wait`: typer's `--wait <bool>` reads as if a word had to follow."""
+    for option in command.get_params(typer.Context(command)):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _plain_flags(below)
 
 
 def run(arguments: list[str]) -> int:
@@ -119,7 +130,9 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
     except _USAGE as error:
-        complain(usage(error.format_message()))
+        text = error.format_message()
+        if text:  # else it was the help that was told, as nothing was asked for
+            complain(usage(text))
         return Exit.USAGE
     except Exception as error:  # noqa: BLE001  (whatever it is becomes a sentence and an exit code)
         return tell(error)

@@ -14,6 +14,7 @@ from tenure.cli import options as o
 from tenure.cli.output import print_answer, print_fields, print_json, print_value
 from tenure.cli.parsing import duration, load_app, make_call, moment
 from tenure.cli.problems import Exit, complain
+from tenure.cli.waits import told_if_it_waits, why_it_waits
 from tenure.client import Client
 from tenure.core.errors import ConfigError, RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.subjects import encode_key
@@ -134,7 +135,7 @@ async def _start(app: App, url: str | None, start: Any, *, wait: bool, timeout: 
             return Exit.OK
         if not as_json:
             print_fields(said)
-        return await _wait_for(run, said, timeout=timeout, as_json=as_json)
+        return await _wait_for(client, run, said, timeout=timeout, as_json=as_json)
 
 
 def result(
@@ -165,22 +166,31 @@ def result(
         async with o.looking(the_app, url) as client:
             run = await o.existing(client, key)
             said = {"key": key, "generation": run.generation, "run_id": run.run_id}
-            return await _wait_for(run, said, timeout=seconds, follow=follow, as_json=as_json)
+            return await _wait_for(client, run, said, timeout=seconds, follow=follow, as_json=as_json)
 
     return run_loop(main())
 
 
 async def _wait_for(
-    run: Run[Any], said: dict[str, Any], *, timeout: float | None, follow: bool = False, as_json: bool
+    client: Client,
+    run: Run[Any],
+    said: dict[str, Any],
+    *,
+    timeout: float | None,
+    follow: bool = False,
+    as_json: bool,
 ) -> int:
     """Print how a run ended.
 
     A run that did not succeed is the command's own failure, told on standard error as well.
     """
     try:
-        value = msgspec.to_builtins(await run.result(timeout, follow=follow))
+        async with told_if_it_waits(client, run.key):
+            value = msgspec.to_builtins(await run.result(timeout, follow=follow))
     except TimeoutError as error:
-        raise TimeoutError(f"the run of {run.key!r} is not over after {timeout:g} s") from error
+        why = await why_it_waits(client, run.key)
+        told = f"the run of {run.key!r} is not over after {timeout:.15g} s"
+        raise TimeoutError(f"{told}: {why}" if why else told) from error
     except (RunFailed, RunCancelled, RunSuperseded) as error:
         if as_json:
             print_json(said | _ending(error))
@@ -226,11 +236,14 @@ def trigger(
             await o.existing(client, key)
             run = await client.trigger(key)
             hold = await client.held_by(key) if run.accepted else None
+            status = None if run.accepted else await client.status(key)
         starts = run.accepted and hold is None
         said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "triggered": starts}
         print_answer(said | ({} if hold is None else {"held_by": hold}), as_json=as_json)
         if hold is not None:
             complain(f"{key!r} is due, but does not start: it waits for {hold}")
+        if not run.accepted:
+            complain(f"{key!r} does not wait: it is {'gone' if status is None else status.phase}")
         return Exit.OK if starts else Exit.FAILED
 
     return run_loop(main())

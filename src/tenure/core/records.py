@@ -395,5 +395,5 @@ def state_of(record: Record, until: float = 0.0) -> str:
 
 def _schedule(policy: Policy) -> str:
     if policy.every is not None:
-        return f"every:{policy.every:g}"
+        return f"every:{policy.every:.15g}"
     return f"cron:{'_'.join(policy.cron.split())}@{policy.tz}"

@@ -30,7 +30,7 @@ def pace_of(task: Task) -> Pace:
 def excess_reason(rate: Rate) -> str:
     """What the submitter of a run is told that was dropped."""
     whose = f" for one {rate.per}" if rate.per else ""
-    return f"dropped: its rate allows {rate.n} starts in {rate.seconds:g} s{whose}"
+    return f"dropped: its rate allows {rate.n} starts in {rate.seconds:.15g} s{whose}"
 
 
 class Slots:

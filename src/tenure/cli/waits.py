@@ -1,0 +1,54 @@
+"""Who waits at a terminal for a run is told if nobody is there to run it, or if it is held back: else it would look like a hang."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tenure.cli.problems import complain
+from tenure.client import Client
+from tenure.core.errors import TenureError
+from tenure.overview import session_rows
+
+_AFTER_SECONDS = 3.0
+_LOOK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def told_if_it_waits(client: Client, key: str) -> AsyncIterator[None]:
+    """Once, after three seconds within."""
+
+    async def tell() -> None:
+        await asyncio.sleep(_AFTER_SECONDS)
+        why = await why_it_waits(client, key)
+        if why:
+            complain(why)
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+
+
+async def why_it_waits(client: Client, key: str) -> str:
+    """Why a run that is due does not start; empty if there is no reason, or none that can be seen within a second."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            status = await client.status(key)
+            if status is None or status.phase != "queued":
+                return ""
+            hold = await client.held_by(key)
+            if hold is not None:
+                return f"{key!r} is queued: it waits for {hold}"
+            rows = await session_rows(client.stores, every=False, count=False)
+    except (TenureError, TimeoutError):  # these credentials may not ask, say: waiting goes on all the same
+        return ""
+    if any(row.kind == "worker" and row.state == "alive" and status.queue in row.queues for row in rows):
+        return ""
+    return (
+        f"{key!r} is queued, and no worker of {client.app.namespace!r} takes queue {status.queue!r}:"
+        " `tenure worker MODULE:APP` starts one"
+    )
