@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, get_args, get_origin
 
@@ -56,6 +56,10 @@ def check_call(call: object, namespace: str) -> None:
     """InvalidCall unless this is a call of an actor of ``namespace``."""
     if not isinstance(call, Call):
         msg = f"call must come from actor.call(...), got {type(call).__name__}"
+        if isinstance(call, Coroutine):
+            name = getattr(call, "__name__", "actor")
+            msg += f": {name}(...) runs the body itself, {name}.call(...) is what to submit"
+            call.close()  # it is never awaited: Python would complain of that as well
         raise InvalidCall(msg, field="call")
     if call.namespace != namespace:
         msg = f"actor {call.task.actor} belongs to app {call.namespace!r}, and this is app {namespace!r}: no worker here knows it"

@@ -200,7 +200,7 @@ def test_the_table_shows_what_fails() -> None:
         documents=1, workers=3, seconds=1.0, tasks_per_second=2.0, accepted=2, succeeded=1, failed=0, cancelled=0,
         superseded=1, bodies=2, replaced={"waiting": 1, "running": 0}, superseded_where={"head": 1, "tail": 0},
         cancelled_where={}, monitor={"checks": 1, "reconfigured": 1, "in_mid_check": 1, "old_schedule_came_back": 0},
-        takeovers={"killed": [4.5, 5.0], "frozen": []}, repaired={"takeover": 2},
+        takeovers={"killed": [4.5, 5.0], "frozen": [5.2]}, repaired={"takeover": 2},
         stale_writes_refused=0, stale_writes_stored=1, checks={"no stale write was stored": False, "sums": True},
         problems=["'k' holds the result of a call that was replaced"],
     )  # fmt: skip
@@ -213,4 +213,5 @@ def test_the_table_shows_what_fails() -> None:
     assert "holds sums" in lines
     assert "superseded 1 head 1" in lines
     assert "taken over (killed) 2 started again after 4.5 to 5 s" in lines
+    assert "taken over (frozen) 1 started again after 5.2 s" in lines
     assert "problem 'k' holds the result of a call that was replaced" in lines

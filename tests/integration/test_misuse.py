@@ -126,3 +126,35 @@ def test_snooze_takes_what_delay_takes_and_names_what_it_does_not() -> None:
     for delay in ("5", -1, float("nan"), None, True, 10**400):
         with pytest.raises(InvalidCall, match="Snooze: delay must be"):
             Snooze(delay)  # type: ignore[arg-type]  # the point of the test
+
+
+async def test_an_actor_that_is_called_instead_of_making_a_call_is_told_how(app: App, client: Client) -> None:
+    @app.actor
+    async def greet(name: str) -> str:
+        raise NotImplementedError
+
+    with pytest.raises(
+        InvalidCall,
+        match=r"got coroutine: greet\(\.\.\.\) runs the body itself, greet\.call\(\.\.\.\) is what to submit",
+    ):
+        await client.submit(greet("Ada"), key="k")  # type: ignore[arg-type]  # the mistake
+    assert await client.status("k") is None
+
+
+async def test_a_plain_actor_that_awaits_nothing_is_told_to_be_async(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Neither it is tried again, nor does Python complain of a coroutine that was never awaited."""
+
+    async def inner() -> int:
+        raise NotImplementedError
+
+    @app.actor
+    def forgets() -> object:
+        return inner()
+
+    async with workers.run(app):
+        run = await client.submit(forgets.call())
+        with pytest.raises(RunFailed, match=r"the result is a coroutine: make the actor `async def`"):
+            await run.result(timeout=10)
+        assert (await run.wait()).attempt == 1

@@ -10,6 +10,7 @@ import signal
 import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -303,7 +304,7 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
         ("bodies run", str(report.bodies), ""),
         ("replaced", str(sum(report.replaced.values())), split(report.replaced)),
         *(
-            (f"taken over ({name})", str(len(times)), f"started again after {times[0]:g} to {times[-1]:g} s")
+            (f"taken over ({name})", str(len(times)), f"started again after {_from_to(times)} s")
             for name, times in report.takeovers.items()
             if times
         ),
@@ -313,6 +314,10 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
         ("stale writes stored", str(report.stale_writes_stored), ""),
         ("", "", ""),
     ]
+
+
+def _from_to(times: Sequence[float]) -> str:
+    return f"{times[0]:g}" + (f" to {times[-1]:g}" if times[-1] > times[0] else "")
 
 
 def _split(numbers: dict[str, Any]) -> str:

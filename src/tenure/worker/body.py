@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import traceback
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -151,6 +152,10 @@ class _Unencodable(Exception):
 def _encode(value: Any) -> bytes:
     if value is None:
         return b"null"
+    if isinstance(value, Coroutine):
+        value.close()  # it is never awaited: Python would complain of that as well
+        msg = "the result is a coroutine: make the actor `async def`, or await what it returns"
+        raise _Unencodable(msg)
     try:
         data = msgspec.json.encode(value)
     except Exception as error:
