@@ -146,7 +146,9 @@ class Bulk(ABC):
         """Start one run."""
 
     @abstractmethod
-    async def cancel(self, key: str, *, run_id: str | None = None, reason: str = "") -> Cancelled:
+    async def cancel(
+        self, key: str, *, run_id: str | None = None, reason: str = "", encrypted: bool = False
+    ) -> Cancelled:
         """Cancel one run."""
 
     async def submit_many(

@@ -36,6 +36,7 @@ from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.times import due_time
 from tenure.tracing import Tracing, find_tracing
+from tenure.unread import end_stop, forgettable
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -301,29 +302,41 @@ class Client(Holding, Bulk):
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
-    async def cancel(self, key: str, *, run_id: str | None = None, reason: str = "") -> Cancelled:
+    async def cancel(
+        self, key: str, *, run_id: str | None = None, reason: str = "", encrypted: bool = False
+    ) -> Cancelled:
         """Cancel the run ``run_id`` of ``key``, or, without it, the one that is current when the key is first read.
 
         Accepted means for ever: a run that is ``stopping`` ends ``cancelled`` whatever its body does. Cancelling an
         absent key stores nothing. A run that the key does not show any more, or never had, is ``finished``. ``reason``: at
-        most 4096 bytes. Raises InvalidCall, Unavailable, OutcomeUnknown.
+        most 4096 bytes. Raises InvalidCall, Unavailable, OutcomeUnknown, EncryptedRecord.
+
+        ``encrypted``: also of a record that does not open, because its key is lost. It is given no reason, its ``on_cancel`` is
+        not submitted, and where its process is gone it ends at once (else when this is repeated after its grace).
         """
         key, run_id, reason = check_key(key), check_run_id(run_id), check_reason(reason)
-        work = self._cancel(key, run_id, reason)
+        if encrypted and reason:
+            raise InvalidCall("reason cannot be kept with what does not open", field="reason")
+        work = self._cancel_unread(key, run_id) if encrypted else self._cancel(key, run_id, reason)
         done = self.metrics.tell("cancel", work, lambda out: out.outcome, self.stores.clock)
         return await (done if self._tracing is None else self._tracing.cancel(key, done))
 
-    async def _cancel(self, key: str, run_id: str | None, reason: str) -> Cancelled:
+    async def _cancel_unread(self, key: str, run_id: str | None) -> Cancelled:
+        told = await self._cancel(key, run_id, "", blind=True)
+        return await end_stop(self.stores, told) if told.outcome == "stopping" else told
+
+    async def _cancel(self, key: str, run_id: str | None, reason: str, *, blind: bool = False) -> Cancelled:
         stores = self.stores
         runs = stores.runs
         while True:
             patience = runs.patience()
-            found = await runs.read(key, patience)
+            found = await runs.read(key, patience, blind=blind)
             if found.record is None:
                 return Cancelled(outcome="not_found", key=key)
             pin = run_id or found.record.run_id
             try:
-                result = await runs.commit(key, c.Cancel(run_id=pin, reason=reason), at=found, patience=patience)
+                command = c.Cancel(run_id=pin, reason=reason)
+                result = await runs.commit(key, command, at=found, patience=patience, blind=blind)
                 if isinstance(result, Committed):
                     about = about_run(result.record, result.revision)
                     await self._effected(self.stores.carry_out(result, patience), about)
@@ -358,17 +371,22 @@ class Client(Holding, Bulk):
         """
         return await self._start_early(check_key(key))
 
-    async def purge(self, key: str) -> bool:
+    async def purge(self, key: str, *, encrypted: bool = False) -> bool:
         """Forget a key that does not run and owes nothing: the next submit starts a new life at generation 1.
 
         A run that only waits is forgotten with its key and never starts; who waits for it gets RunSuperseded.
 
         False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another
-        key, OutcomeUnknown if it may be purged and was submitted anew since.
+        key, OutcomeUnknown if it may be purged and was submitted anew since, EncryptedRecord.
+
+        ``encrypted``: also of a record that does not open, because its key is lost; what it owes to others is lost with it.
         """
         key = check_key(key)
+        at = await forgettable(self.stores, key) if encrypted else None
         # After a write of unknown fate a record is the next life, not the one that was to be forgotten.
-        result = await self.stores.runs.commit(key, c.Purge(), once=lambda record: record is None)
+        result = await self.stores.runs.commit(
+            key, c.Purge(), at=at, once=lambda record: record is None, blind=encrypted
+        )
         if isinstance(result, Committed):
             return True
         record = result.found.record

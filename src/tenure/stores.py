@@ -203,6 +203,8 @@ class Stores:
         if found.record is None:
             return ()
         effects, record = effects_of(found.record), found.record
+        if found.box:  # what it owes cannot be read, and a wake-up of what is in clear would run it without arguments
+            effects = tuple(effect for effect in effects if isinstance(effect, Signal))
         # A timer that has not fired by now is one for the time that the run was due before it was triggered.
         timer = record.due > self.clock.now() - SETTLE_SECONDS
         if Wake() in effects and record.run_id != in_hand and await self.work.is_stored(record, patience, timer=timer):

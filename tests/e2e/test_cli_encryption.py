@@ -37,6 +37,20 @@ def test_with_the_keys_everything_is_as_ever_and_without_them_it_says_which_is_m
     assert "the dead letter of 'dead' is encrypted" in own.fast("dead", "replay", "dead", code=1)[1]
 
 
+def test_a_key_that_nobody_can_read_any_more_is_ended_and_forgotten(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as keys:
+        keys.setenv("TENURE_ENCRYPTION_KEYS", KEYS)
+        own.fast("submit", "tasks:app", "say", "--key", "k", "--arg", "text=a secret", "--delay", "1h")
+        assert "cancel it without --lost-key" in own.fast("cancel", "k", "--lost-key", code=2)[1]
+    assert "leave --run and --reason out" in own.fast("cancel", "k", "--lost-key", "--reason", "so", code=2)[1]
+    assert "go with a KEY" in own.fast("cancel", "--pattern", "k*", "--lost-key", code=2)[1]
+    said = own.fast_json("cancel", "k", "--lost-key")
+    assert (said["outcome"], said["forgotten"]) == ("cancelled", True)
+    own.fast("show", "k", code=2)
+    own.fast("submit", "tasks:app", "say", "--key", "k", "--arg", "text=new", "--delay", "1h")
+    assert own.fast_json("show", "k")["generation"] == 1
+
+
 def test_keys_that_cannot_be_read_are_a_mistake_in_the_configuration(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_ENCRYPTION_KEYS", "2026-11=c2hvcnQ=")
     said = own.fast("show", "k", code=2)[1]

@@ -72,8 +72,8 @@ DEEDS = (
     Guard(
         "expiry: a read is judged by when it was asked for, not by when its answer was looked at",
         "src/tenure/nats/runs.py",
-        "return _found(self.codec, key, got.message, asked)",
-        "return _found(self.codec, key, got.message, self.clock.now())",
+        "return _found(self.codec, key, got.message, asked, blind=blind)",
+        "return _found(self.codec, key, got.message, self.clock.now(), blind=blind)",
         (STORE + "test_runs.py",),
     ),
     Guard(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.guard import CORE, REAL, Guard
 
 _REAL = REAL + "test_encryption.py"
+_LOST = REAL + "test_lost_keys.py"
 _UNIT = "tests/unit/test_encryption.py"
 
 SEALING = (
@@ -74,8 +75,64 @@ SEALING = (
     Guard(
         "sealing: an expired record is over, whoever reads it",
         "src/tenure/nats/runs.py",
-        "        if error.record is None or not is_over(error.record, asked):\n",
-        "        if True:\n",
+        "        if error.record is not None and is_over(error.record, asked):\n",
+        "        if False:\n",
         (_REAL + "::test_an_expired_record_is_over_for_who_lacks_its_key_too",),
+    ),
+    Guard(
+        "sealing: a head is whole, else a number on a line of its own is taken for a key's id",
+        CORE + "sealing.py",
+        '    if not rest or (head and not head.endswith(b"}")):',
+        "    if not rest:",
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: no wake-up is made of what is in clear of a record",
+        "src/tenure/stores.py",
+        "        if found.box:",
+        "        if False:",
+        (_LOST + "::test_no_wake_up_is_stored_of_a_run_without_its_arguments",),
+    ),
+    Guard(
+        "sealing: a cancel without the key leaves the box as it was",
+        CORE + "sealing.py",
+        "        if box:\n",
+        "        if False:\n",
+        (_LOST + "::test_a_run_that_waits_is_cancelled_and_who_has_the_key_sees_all_that_was_stored",),
+    ),
+    Guard(
+        "sealing: a cancelled run has no outcome of an older one",
+        CORE + "sealing.py",
+        "    if last is not None and last.phase is Phase.CANCELLED:",
+        "    if last is None:",
+        (_UNIT,),
+    ),
+    Guard(
+        "sealing: a blob that an encrypted dead letter may name stays",
+        "src/tenure/supervisor/blobs.py",
+        "                if kept.sealed or blob.name",
+        "                if blob.name",
+        (_LOST + "::test_a_blob_stays_that_a_dead_letter_may_name_which_cannot_be_read",),
+    ),
+    Guard(
+        "sealing: a blob that a newer Tenure's dead letter may name stays",
+        "src/tenure/supervisor/blobs.py",
+        "key=blob.key, strict=True)",
+        "key=blob.key)",
+        (_LOST + "::test_a_blob_stays_that_a_dead_letter_may_name_which_cannot_be_read",),
+    ),
+    Guard(
+        "sealing: a run whose arguments cannot be read may be blocked, and is woken for who can",
+        "src/tenure/supervisor/places.py",
+        "        except EncryptedRecord:",
+        "        except ZeroDivisionError:",
+        (_LOST + "::test_whose_arguments_cannot_be_read_may_be_blocked_for_all_that_is_known",),
+    ),
+    Guard(
+        "sealing: a run whose arguments only another process can read is not started past a block",
+        "src/tenure/switchboard.py",
+        "                if isinstance(error, EncryptedRecord) and self._stores.codec.lacks(error.key_id):\n",
+        "                if False:\n",
+        (_LOST + "::test_whose_arguments_cannot_be_read_may_be_blocked_for_all_that_is_known",),
     ),
 )

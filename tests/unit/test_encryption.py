@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import sys
 
@@ -12,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from tenure import App, ConfigError, EncryptedRecord, Encryption
-from tenure.core.records import NO_ARGS, Blob, Failure, Hook, Hooks, Record, decode
+from tenure.core.records import NO_ARGS, NULL, Blob, Failure, Hook, Hooks, Phase, Record, decode, encode
 from tenure.core.sealing import Codec
 from tests.unit.core.histories import claim, fail, holder, play, submit
 
@@ -103,6 +104,34 @@ def test_what_only_looks_encrypted_is_no_record(codec: Codec, tail: bytes) -> No
         return
     with pytest.raises(msgspec.DecodeError):
         codec.decode(data, whole.key)
+
+
+@pytest.mark.parametrize("codec", [Codec("docs"), CODEC], ids=["without", "with keys"])
+def test_a_record_that_somebody_has_written_over_several_lines_is_read(codec: Codec) -> None:
+    """JSON all the same: no line feed of it stands where a head ends and a key's id follows."""
+    whole = record()
+    data = Codec("docs").encode(whole)
+    lines = (
+        msgspec.json.format(data, indent=2),
+        data.replace(b'"generation":1', b'"generation":\n1\n'),  # a number by itself looks like a key's id
+        data.replace(b"},", b"}\n,\n"),
+        b"\n" + data,
+    )
+    for many in lines:
+        assert many.count(b"\n") >= 1
+        assert json.loads(encode(codec.decode(many, whole.key))) == json.loads(data)
+
+
+def test_who_could_not_open_the_box_left_an_older_outcome_in_it() -> None:
+    """A cancel without the key changes the head alone: what the key's last run gave is not the cancelled one's."""
+    before = record()
+    assert before.last is not None
+    last = replace(before.last, phase=Phase.SUCCEEDED, failure=None, result=Raw(b'"old"'))
+    box = CODEC.encode(replace(before, phase=Phase.WAITING, last=last)).partition(b"\n")[2]
+    head = replace(before, phase=Phase.CANCELLED, last=replace(last, phase=Phase.CANCELLED, result=NULL))
+    read = CODEC.decode(CODEC.encode_to_store(head, proven=True, box=box), before.key)
+    assert read.last is not None
+    assert (read.last.phase, read.last.result, read.last.failure) == (Phase.CANCELLED, NULL, None)
 
 
 @pytest.mark.parametrize("box", [b"", b"short", b"x" * 28])

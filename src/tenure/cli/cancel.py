@@ -16,7 +16,8 @@ from tenure.bulk import CancelledMany, OnProgress, Wanted
 from tenure.cli import options as o
 from tenure.cli.output import print_answer, print_fields, print_json
 from tenure.cli.problems import Exit, NotFound, complain, no_key
-from tenure.core.errors import ConfigError
+from tenure.client import Client
+from tenure.core.errors import ConfigError, EncryptedRecord, KeyIsLive
 from tenure.core.subjects import encode_key
 from tenure.loops import run_loop
 
@@ -46,6 +47,12 @@ def cancel(
     phase: Annotated[Live | None, typer.Option("--phase", "-p", help="Only this phase.", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.", show_default=False)] = False,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the outcome.", show_default=False)] = "",
+    lost_key: Annotated[
+        bool,
+        typer.Option(
+            "--lost-key", help="Its encryption key is lost: end it without, and forget it.", show_default=False
+        ),
+    ] = False,
     namespace: o.KeyNamespace = None,
     app: o.AppTarget = None,
     url: o.Url = None,
@@ -54,18 +61,22 @@ def cancel(
     """Cancel a key's run, or every live run that fits a pattern, an actor, a queue, a phase: all that are given.
 
     Cancelled (it will never run), stopping (its body is told), finished, or not_found (exit 2, of one key). Of many: how
-    many each; exit 3 if some could not be cancelled, to be repeated.
+    many each; exit 3 if some could not be cancelled, to be repeated. With --lost-key a key that nobody can read any more goes
+    for good: no hook of it is run, what it owes to other keys is lost. While a body of it may run (stopping) it is not
+    forgotten yet (exit 3): repeat it.
     """
     wanted = Wanted(pattern, actor, queue, None if phase is None else phase.value)
     if key is None:
-        if run is not None:
-            raise ConfigError("--run goes with a KEY")
+        if run is not None or lost_key:
+            raise ConfigError("--run and --lost-key go with a KEY")
         wanted = wanted.check()
         the_app = o.app_for(namespace, app)  # what ends many runs is to be said in full
         return _cancel_many(the_app, url, wanted, reason=reason, dry_run=dry_run, as_json=as_json)
     if wanted != Wanted() or dry_run:
         raise ConfigError("give a KEY, or --pattern, --actor, --queue, --phase and --dry-run: not both")
     encode_key(key)
+    if lost_key:
+        return _give_up(o.app_at(namespace, app, url), url, key, run, reason, as_json=as_json)
     return _cancel_one(o.app_at(namespace, app, url), url, key, run, reason=reason, as_json=as_json)
 
 
@@ -80,6 +91,29 @@ def _cancel_one(app: App, url: str | None, key: str, run: str | None, *, reason:
         raise no_key(key, app.namespace)
     print_answer(fields, as_json=as_json)
     return Exit.OK
+
+
+def _give_up(app: App, url: str | None, key: str, run: str | None, reason: str, *, as_json: bool) -> int:
+    if run is not None or reason:
+        raise ConfigError("--lost-key takes the whole key, and keeps no reason: leave --run and --reason out")
+
+    async def end(client: Client) -> dict[str, Any]:
+        try:
+            await client.status(key)
+        except EncryptedRecord:
+            done = await client.cancel(key, encrypted=True)
+            try:
+                forgotten = await client.purge(key, encrypted=True)
+            except KeyIsLive as error:
+                complain(str(error))
+                forgotten = False
+            told: dict[str, Any] = msgspec.to_builtins(done)
+            return told | {"forgotten": forgotten}
+        raise ConfigError(f"{key!r} is not encrypted, or this process has its key: cancel it without --lost-key")
+
+    told = o.ask(app, url, end)
+    print_answer(told, as_json=as_json)
+    return Exit.OK if told["forgotten"] else Exit.UNAVAILABLE
 
 
 def _cancel_many(app: App, url: str | None, wanted: Wanted, *, reason: str, dry_run: bool, as_json: bool) -> int:

@@ -17,7 +17,7 @@ MAX_DELAY_SECONDS = 10 * 366 * 86_400.0
 """Nothing is due later than this: further away is a slip of a unit, and no timer can name it."""
 
 
-_LEFT_OUT = frozenset({"__notes__", "message", "record", "traceback"})
+_LEFT_OUT = frozenset({"__notes__", "box", "message", "record", "traceback"})
 """Of an error's attributes, what its text says too, or is long."""
 
 
@@ -129,8 +129,10 @@ class UnreadableRecord(TenureError):
 class EncryptedRecord(UnreadableRecord):
     """What is stored of ``key`` is encrypted with the key ``key_id``, which this process lacks, or does not open with it.
 
-    Nothing was changed. ``record``: what is in clear of a key's record.
+    Nothing was changed. ``record``: what is in clear of a key's record, ``box``: the rest of it, as it is stored.
     """
+
+    box: bytes = b""
 
     def __init__(self, message: str, *, key: str, key_id: str, record: Record | None = None) -> None:
         super().__init__(message)

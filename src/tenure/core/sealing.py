@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tenure.core import dead, records, sessions, switches
 from tenure.core.dead import DeadLetter, Rejected
 from tenure.core.errors import EncryptedRecord
-from tenure.core.records import NO_ARGS, NULL, Blob, Death, Entry, Failure, Hooks, Record, Task
+from tenure.core.records import NO_ARGS, NULL, Blob, Death, Entry, Failure, Hooks, Phase, Record, Task
 from tenure.core.sessions import Progress
 from tenure.core.switches import Board
 
@@ -114,8 +114,13 @@ class Codec:
         blank, hidden = _hide(record)
         return self._sealed(records.encode(blank), hidden, self._about_record(record, record.key))
 
-    def encode_to_store(self, record: Record, *, proven: bool) -> bytes:
-        """The same, as ``records.encode_to_store``."""
+    def encode_to_store(self, record: Record, *, proven: bool, box: bytes = b"") -> bytes:
+        """The same, as ``records.encode_to_store``.
+
+        ``box``: what is hidden of it and was not opened, to be stored as it was under this head.
+        """
+        if box:
+            return b"%s\n%s" % (records.encode(record), box)
         if not self.seals:
             return records.encode_to_store(record, proven=proven)
         if not proven:
@@ -136,7 +141,11 @@ class Codec:
         head, key_id, box = parts
         blank = records.decode(head)
         what = f"the record of {key!r}"
-        opened = self._open(key_id, box, self._about_record(blank, key), what, key=key, record=blank)
+        try:
+            opened = self._open(key_id, box, self._about_record(blank, key), what, key=key, record=blank)
+        except EncryptedRecord as error:
+            error.box = data[len(head) + 1 :]
+            raise
         return _reveal(blank, _record(opened))
 
     def _about_record(self, record: Record, key: str) -> bytes:
@@ -325,7 +334,10 @@ def _hide(record: Record) -> tuple[Record, _Hidden]:
 def _reveal(blank: Record, hidden: _Hidden) -> Record:
     task, last, stop = blank.task, blank.last, blank.stop
     policy = task.policy if hidden.hooks is None else replace(task.policy, hooks=hidden.hooks)
-    if last is not None:
+    if last is not None and last.phase is Phase.CANCELLED:
+        # Perhaps by who could not open the box, in which an older outcome is then.
+        last = replace(last, reason=hidden.reason)
+    elif last is not None:
         last = replace(last, result=hidden.result, blob=hidden.result_blob, failure=hidden.ended, reason=hidden.reason)
     return replace(
         blank,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.dead import DeadLetter, Rejected
-from tenure.core.errors import StillOwed, Unavailable
+from tenure.core.errors import StillOwed, Unavailable, UnreadableRecord
 from tenure.core.expiry import MARK_SECONDS
 from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
@@ -130,8 +130,12 @@ class Dead:
         actor: str | None = None,
         key: str | None = None,
         run_id: str | None = None,
+        strict: bool = False,
     ) -> AsyncIterator[Kept]:
-        """Every letter of these, the oldest first. Raises Unavailable, InvalidCall for a key that is none."""
+        """Every letter of these, the oldest first. Raises Unavailable, InvalidCall for a key that is none.
+
+        One that cannot be read, such as a newer Tenure's, is passed over; ``strict``: raises UnreadableRecord.
+        """
         wanted = self._names.dead_filter(actor, key, run_id)
         sequence = 1
         while (found := await self._next(wanted, sequence, patience)) is not None:
@@ -145,6 +149,8 @@ class Dead:
                     _log.warning(
                         "letter.unreadable", stream=self._names.dead_stream, sequence=sequence, error=str(error)
                     )
+                    if strict:
+                        raise UnreadableRecord(f"a dead letter cannot be read: {error}") from error
             sequence += 1
 
     async def _create(self, subject: str, data: bytes, about: str, patience: Patience) -> None:

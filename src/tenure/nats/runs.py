@@ -41,10 +41,14 @@ NO_MESSAGE = 10037
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What the bucket holds for a key: ``record`` at ``revision`` (None: nothing, or the mark of a life that is over)."""
+    """What the bucket holds for a key: ``record`` at ``revision`` (None: nothing, or the mark of a life that is over).
+
+    ``box``: what is hidden of a record that does not open and was read ``blind``; ``record`` is then what is in clear.
+    """
 
     record: Record | None
     revision: int
+    box: bytes = b""
 
 
 NOTHING = Found(None, 0)
@@ -133,7 +137,7 @@ class Runs:
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    async def read(self, key: str, patience: Patience | None = None) -> Found:
+    async def read(self, key: str, patience: Patience | None = None, *, blind: bool = False) -> Found:
         """Read a record from the stream's leader. Raises Unavailable, NewerSchema, UnreadableRecord."""
         subject = self._names.record(key)
         body = msgspec.json.encode({"last_by_subj": subject})
@@ -152,7 +156,7 @@ class Runs:
             got = _got.decode(answer.data)
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
-                return _found(self.codec, key, got.message, asked)
+                return _found(self.codec, key, got.message, asked, blind=blind)
             if got.error is not None and got.error.err_code == NO_MESSAGE:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
@@ -174,6 +178,7 @@ class Runs:
         check: Callable[[], Awaitable[bool]] | None = None,
         once: Callable[[Record | None], bool] | None = None,
         patience: Patience | None = None,
+        blind: bool = False,
     ) -> Committed | Declined:
         """Decide ``command`` on the record and store what comes out, until that is certain.
 
@@ -181,11 +186,11 @@ class Runs:
         recognises the effect of this very command in a record, asked only after a write of unknown fate. ``check`` is
         asked after every read and before the write that follows; if it says no, nothing is written. ``once``: the
         command must not be decided anew after a write of unknown fate unless the record that moved on shows (``once``
-        says yes) that it was applied [14]. Raises Unavailable if patience ran out and nothing happened, OutcomeUnknown
-        if the fate of a write stays unknown.
+        says yes) that it was applied [14]. ``blind``: of a record that does not open the head alone is changed. Raises
+        Unavailable if patience ran out and nothing happened, OutcomeUnknown if the fate of a write stays unknown.
         """
         patience = patience or self.patience()
-        found = await self.read(key, patience) if at is None else at
+        found = await self.read(key, patience, blind=blind) if at is None else at
         unsure, before = False, self._newest
         while True:
             if check is not None and not await check():
@@ -194,15 +199,16 @@ class Runs:
             if isinstance(result, Refused):
                 return Declined(result, found, unsure)
             told = await self._told(found, result.record, command, patience, unsure=unsure)
-            proven = type(command) in PROVEN
-            data = b"" if result.record is None else self.codec.encode_to_store(result.record, proven=proven)
+            proven, data = type(command) in PROVEN, b""
+            if result.record is not None:
+                data = self.codec.encode_to_store(result.record, proven=proven, box=found.box)
             revision, repeated = await self._store(key, result.record, data, found.revision, patience)
             if revision:
                 return self._won(Committed(result, revision, data, told))
             self.conflicts(type(command).__name__.lower())
             unsure, tried = unsure or repeated, found.revision
             try:
-                found = await self.read(key, patience)
+                found = await self.read(key, patience, blind=blind)
             except Unavailable as error:
                 if not unsure:
                     raise
@@ -349,7 +355,7 @@ def _record(codec: Codec, key: str, revision: int, data: bytes) -> Record:
         raise UnreadableRecord(msg).about(key=key, revision=revision) from error
 
 
-def _found(codec: Codec, key: str, stored: _Stored, asked: float) -> Found:
+def _found(codec: Codec, key: str, stored: _Stored, asked: float, *, blind: bool) -> Found:
     """What a read shows that was asked for at ``asked``. An expired record is its own mark.
 
     The server's marks are not used: they take whatever is stored at that moment with them, a run just submitted too.
@@ -359,9 +365,11 @@ def _found(codec: Codec, key: str, stored: _Stored, asked: float) -> Found:
     try:
         record = _record(codec, key, stored.seq, stored.data)
     except EncryptedRecord as error:
-        if error.record is None or not is_over(error.record, asked):
+        if error.record is not None and is_over(error.record, asked):
+            return Found(None, stored.seq)
+        if error.record is None or not blind:
             raise
-        return Found(None, stored.seq)
+        return Found(error.record, stored.seq, error.box)
     return Found(None if is_over(record, asked) else record, stored.seq)
 
 

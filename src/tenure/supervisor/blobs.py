@@ -100,9 +100,12 @@ class Leftovers:
         return tuple(revisions)
 
     async def _is_in_letters(self, blob: Kept) -> bool:
-        async for kept in self._stores.dead.find(self._patience(), key=blob.key):
-            if blob.name in named_by_letter(kept.letter):
-                return True
+        try:
+            async for kept in self._stores.dead.find(self._patience(), key=blob.key, strict=True):
+                if kept.sealed or blob.name in named_by_letter(kept.letter):  # its hooks are in the box
+                    return True
+        except UnreadableRecord:  # nobody here knows what it names
+            return True
         return False
 
     async def _remove_nameless(self, parts: set[str], before: float) -> int:
