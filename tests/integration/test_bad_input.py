@@ -239,7 +239,7 @@ async def test_foreign_messages_are_terminated_counted_and_stop_nobody(app: App,
         await is_well(client)
         await wait_until(lambda: drained(client), description="depth 0")
         assert running.worker.metrics.errors["handler"] == 0
-        assert not running.worker.why_not_ready
+        await wait_until(lambda: not running.worker.why_not_ready, description="it is ready, as before")
 
 
 async def test_a_wake_up_for_a_key_that_never_was_is_acknowledged(app: App, client: Client, workers: Workers):

@@ -196,6 +196,6 @@ async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_n
                 await run.result(0)
         assert new.generation == 1
         assert [await client.status(key) for key in ("long 1", "waiting")] == [None, None], "nothing is resurrected"
-        assert not running.worker.why_not_ready
+        await wait_until(lambda: not running.worker.why_not_ready, description="it is ready, as before")
         assert running.worker.lease.id == session
     assert Counter(gated.bodies) == {("long 1", 1): 1, ("long 2", 1): 2, ("after", 1): 1}

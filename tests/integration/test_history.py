@@ -138,8 +138,8 @@ async def test_a_replace_a_cancel_and_the_stale_body_that_is_refused(
         await wait_until(lambda: _runs(client, "k", 2), description="the second body runs beside it")
         await client.cancel("k", reason="enough")
         gate.set()
-        await history(client, "k", "cancelled")
-        found = await history(client, "k", "refused")
+        for awaited in ("cancelled", "ended", "refused"):
+            found = await history(client, "k", awaited)
 
     assert what(found[:5]) == [
         ("submitted", 1, 0),

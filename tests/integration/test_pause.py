@@ -330,7 +330,7 @@ async def test_a_paused_queue_is_left_alone(
         await asyncio.sleep(2.5)  # paused: nothing is asked for
         assert not come
         assert sum((await running.worker.puller.pending())["default"]) == 500
-        assert not running.worker.why_not_ready
+        await wait_until(lambda: not running.worker.why_not_ready, description="it is ready, as before")
         monkeypatch.undo()
         await client.resume(queue="default")
         await wait_until(lambda: running.worker.metrics.claims["work", "won"] == 501, description="all run")

@@ -114,4 +114,4 @@ async def test_who_cannot_read_what_is_paused_starts_nothing(
             await client.blocks()
         await conn.put(names.board, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
         await run.result(10)
-        assert not running.worker.why_not_ready
+        await wait_until(lambda: not running.worker.why_not_ready, description="it is ready, as before")
