@@ -26,6 +26,9 @@ from tests.history.evidence import (
     CHIME_SECONDS,
     COOLDOWN_SECONDS,
     COOLED,
+    CURBED,
+    CURBED_SECONDS,
+    CURBED_STARTS,
     HOOKED,
     MAX_WAIT_SECONDS,
     SETTLE_SECONDS,
@@ -284,6 +287,18 @@ _METERED = 3, 2.0
 async def metered(ctx: Context) -> str:
     """Not too often."""
     with told(ctx, "metered", rate=rate_name("metered", Rate(n=_METERED[0], seconds=_METERED[1]), b"{}")):
+        return tag(ctx)
+
+
+_CURB = Rate(n=CURBED_STARTS, seconds=CURBED_SECONDS)
+
+
+@app.actor(name=CURBED, retry=QUICK, grace=GRACE, limits=[RateLimit(_CURB.n, _CURB.seconds, excess="drop")])
+async def curbed(ctx: Context) -> str:
+    """Not too often, and what is too much is dropped; some attempts fail, and those are not."""
+    with told(ctx, CURBED, rate=rate_name(CURBED, _CURB, b"{}")):
+        if by_chance(ctx, 3):
+            raise RuntimeError("this attempt fails")
         return tag(ctx)
 
 

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from tenure import (
     Client,
+    InvalidCall,
     KeyIsLive,
     OutcomeUnknown,
     Run,
@@ -37,6 +39,7 @@ from tests.chaos.bodies import (
     app,
     block,
     cooled,
+    curbed,
     doomed,
     drowsy,
     flaky,
@@ -53,7 +56,7 @@ from tests.chaos.bodies import (
     tick,
 )
 from tests.chaos.journal import Journal
-from tests.history.evidence import AskLine
+from tests.history.evidence import CHIME, AskLine
 
 Choice = tuple[int, Callable[[], Call[Any]]]
 """What may be asked for, and its weight."""
@@ -90,6 +93,7 @@ class Producer:
         self._chance = chance
         self._keys = keys
         self._asks = 0
+        self._lately: deque[str] = deque(maxlen=4)
 
     async def ask(self) -> None:
         """One thing, chosen by chance."""
@@ -99,6 +103,9 @@ class Producer:
             return
         if dice < 0.1:
             await self._paced()
+            return
+        if dice < 0.14:
+            await self._trigger()
             return
         dice = self._chance.random()
         # what ends or replaces is mostly asked of keys that are likely to live
@@ -138,6 +145,7 @@ class Producer:
             (6, again.call),
             (12, solo.call),
             (5, metered.call),
+            (8, curbed.call),
             (16, partial(shared.call, chance.choice("aab"), seconds / 2)),
             *self._more(chance),
         ]
@@ -176,6 +184,7 @@ class Producer:
     async def _submit(self, key: str) -> Run[Any] | None:
         if_live: Any = self._chance.choices(("keep", "replace", "reject"), weights=(6, 2, 2))[0]
         run: Run[Any] | None = None
+        self._lately.append(key)
         with self._asking("submit", key, mode=if_live) as told:
             run = await self._client.submit(self._call(), key=key, delay=self._delay(), if_live=if_live)
             told("accepted" if run.accepted else "kept", run.run_id, run.generation)
@@ -183,6 +192,7 @@ class Producer:
 
     async def _replace(self, key: str) -> None:
         overlap: Any = self._chance.choice(_OVERLAPS)
+        self._lately.append(key)
         with self._asking("replace", key, mode=overlap) as told:
             run = await self._client.replace(self._call(), key=key, overlap=overlap, delay=self._delay())
             told("accepted", run.run_id, run.generation)
@@ -194,6 +204,18 @@ class Producer:
             outcome = out.outcome
             told(outcome, out.run_id, out.generation)
         return bool(outcome)
+
+    async def _trigger(self) -> None:
+        """Start what waits now: of the schedule, of what is paced, or of a key that was asked for lately."""
+        chance = self._chance
+        key = chance.choice((CHIME, CHIME, f"p{chance.randrange(_PACED)}", *self._lately))
+        with self._asking("trigger", key) as told:
+            try:
+                run = await self._client.trigger(key)
+            except InvalidCall:
+                told("absent")
+            else:
+                told("accepted" if run.accepted else "kept", run.run_id, run.generation)
 
     async def _purge(self, key: str) -> None:
         with self._asking("purge", key) as told:

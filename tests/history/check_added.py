@@ -15,6 +15,7 @@ from tests.history.evidence import (
     Violation,
 )
 from tests.history.known import Body, Known
+from tests.history.past import is_trigger
 
 
 def check_added(known: Known) -> Iterator[Violation]:
@@ -76,16 +77,25 @@ def _void_from(known: Known, body: Body) -> float:
 
 
 def _ticks_come_once(known: Known) -> Iterator[Violation]:
+    """A run that is started before its time is one more, named by a moment between two ticks: its own tick follows it."""
     past = known.pasts.get(CHIME)
     for number, before, after in past.steps() if past is not None else ():
-        if before is None or after.gone or past is None or past.births[after.run_id] != number or not before.tick:
+        if before is None or after.gone or past is None or not before.tick:
             continue
-        if after.tick != before.tick + CHIME_SECONDS:
+        if is_trigger(before, after):
+            if before.due == before.tick != _tick_after(after.tick):  # it is no retry
+                what = f"generation {after.generation} was triggered, and {before.tick:.3f} does not follow {after.tick:.3f}"
+                yield Violation("each tick once", CHIME, what)
+        elif past.births[after.run_id] == number and after.tick != _tick_after(before.tick):
             yield Violation(
                 "each tick once",
                 CHIME,
                 f"generation {before.generation} was for {before.tick:.3f}, {after.generation} is for {after.tick:.3f}",
             )
+
+
+def _tick_after(moment: float) -> float:
+    return (moment // CHIME_SECONDS + 1) * CHIME_SECONDS
 
 
 def _ticks_go_on(known: Known) -> Iterator[Violation]:

@@ -202,6 +202,12 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
             return (partial(past.first, (("last", run_id, told),)),)
         case "result", "superseded":
             return (partial(past.first_without, run_id),)
+        case "trigger", "accepted":
+            return (partial(past.first, (("phase", run_id, "waiting"),)),)
+        case "trigger", "kept":
+            return (partial(_begun, past, run_id),)
+        case "trigger", "absent":
+            return (partial(past.first, (NONE,)),)
         case "cancel", "not_found":
             return (partial(past.first, (NONE,)),)
         case "cancel", "cancelled" | "stopping" | "finished":
@@ -229,6 +235,12 @@ def _cancelled(past: Past, run_id: str, told: str) -> Seen:
             return partial(past.first, (("phase", run_id, "stopping"), ("told", run_id)))
         case _:
             return partial(_finished, past, run_id)
+
+
+def _begun(past: Past, run_id: str, at: int) -> int | None:
+    """Waiting no more."""
+    begun = past.first((("phase", run_id, "running"), ("phase", run_id, "stopping")), at)
+    return min((number for number in (begun, _finished(past, run_id, at)) if number is not None), default=None)
 
 
 def _finished(past: Past, run_id: str, at: int) -> int | None:

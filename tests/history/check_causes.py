@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tests.history.check_answers import Placed, placed
 from tests.history.evidence import CHIME, AskLine, Revision, Violation, answered
 from tests.history.known import Known
-from tests.history.past import Past
+from tests.history.past import Past, is_trigger
 
 _STARTED = frozenset({"submit", "replace"})
 _UNKNOWN = frozenset({"unknown", "unanswered"})
@@ -23,6 +23,7 @@ _TOLD = {
     "replace": _UNKNOWN | {"accepted"},
     # finished, not_found: its own write may have been applied unseen, and the key have moved on by the time it looked
     "cancel": _UNKNOWN | {"cancelled", "stopping", "finished", "not_found"},
+    "trigger": _UNKNOWN | {"accepted", "kept"},  # kept: likewise
     "purge": _UNKNOWN | {"purged"},
 }
 """The answers after which an ask may have had its effect."""
@@ -37,10 +38,12 @@ def check_causes(known: Known) -> Iterator[Violation]:
         asks[ask.key].append(ask)
     owed = {key for revision in known.evidence.revisions for key in revision.outbox_keys}
     for key, past in known.pasts.items():
-        if key == CHIME or key in owed or (key not in asks and known.evidence.missing):
-            continue  # what starts by itself; spawned and hooked runs are judged by their origin
+        if key in owed or (key not in asks and known.evidence.missing):
+            continue  # spawned and hooked runs are judged by their origin
         when = placed(known, key, asks[key])
         for kinds, effects in _effects(past).items():
+            if key == CHIME and kinds == _STARTED:
+                continue  # it starts by itself
             pool = [ask for ask in asks[key] if ask.ask in kinds and ask.told in _TOLD[ask.ask]]
             yield from _unexplained(known, key, effects, pool, when)
 
@@ -55,8 +58,10 @@ def _effects(past: Past) -> dict[frozenset[str], list[tuple[int, Revision, str]]
         elif before is None or before.run_id != after.run_id:
             if past.births[after.run_id] == number and not _succeeds(before, after):
                 effects[_STARTED].append((number, after, "started"))
-        elif (before.phase, after.phase) in {("waiting", "cancelled"), ("running", "stopping")}:
+        elif (before.phase, after.phase) in {("waiting", "cancelled"), ("running", "stopping")} and not after.dropped:
             effects[frozenset({"cancel"})].append((number, after, "cancelled"))
+        elif is_trigger(before, after):
+            effects[frozenset({"trigger"})].append((number, after, "triggered"))
     return effects
 
 

@@ -5,6 +5,8 @@ a window. When a body's first line comes is not all in its hands: a process may 
 no entry ever says too much, and that every body has a mark of its own, of a write from before its start, that was not taken
 out again before its time, and that has not passed unless something held its process up.
 
+A run that its rate *drops* instead is one that has not started yet, and there was no room for it at some moment since it came.
+
 *A switch* promises that who is connected starts nothing a moment after it is stored, and that whoever hears nothing more
 notices that within seconds. Claims are no matter: one that comes too late is handed back before its body.
 """
@@ -19,10 +21,13 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from tenure.core.rates import SECOND, window_of
+from tenure.core.rates import SECOND, Rate, rate_name, window_of
 from tests.history.evidence import (
     COOLDOWN_SECONDS,
     COOLED,
+    CURBED,
+    CURBED_SECONDS,
+    CURBED_STARTS,
     MAX_WAIT_SECONDS,
     SETTLE_SECONDS,
     SETTLED,
@@ -34,6 +39,7 @@ from tests.history.evidence import (
     answered,
 )
 from tests.history.known import Known
+from tests.history.past import is_trigger
 
 _LATE_SECONDS = 1.0
 """By so much a body may miss its mark with nothing but other bodies, which block its loop, and a busy machine to blame."""
@@ -49,6 +55,7 @@ def check_paced(known: Known) -> Iterator[Violation]:
     yield from _switches_hold(known)
     yield from _debounced(known)
     yield from _cooled_down(known)
+    yield from _dropped_for_want_of_room(known)
 
 
 def _held_up(known: Known, line: BodyLine) -> bool:
@@ -188,7 +195,10 @@ def is_about(switch: SwitchSeen, line: BodyLine) -> bool:
 
 
 def _debounced(known: Known) -> Iterator[Violation]:
-    """A run is not claimed before the last ask that it took in has settled, and then with the argument of that one."""
+    """A run is not claimed before the last ask that it took in has settled, and then with the argument of that one.
+
+    One that was triggered starts sooner.
+    """
     asks: dict[str, list[AskLine]] = defaultdict(list)
     by_id = {}
     for ask in answered(known.evidence.asks):
@@ -196,9 +206,11 @@ def _debounced(known: Known) -> Iterator[Violation]:
         if ask.ask == "submit" and ask.mode == "keep" and ask.told in {"accepted", "kept"}:
             asks[ask.run_id].append(ask)
     apart = known.evidence.clocks.processes
+    steps = (step for past in known.pasts.values() for step in past.steps())
+    triggered = {after.run_id for _, before, after in steps if is_trigger(before, after)}
     for body in known.bodies:
         line, claim = body.start, known.by_seq.get(body.start.fence)
-        if line.actor != SETTLED or line.attempt > 1 or claim is None or not claim.stored:
+        if line.actor != SETTLED or line.attempt > 1 or claim is None or not claim.stored or line.run_id in triggered:
             continue
         taken = [ask for ask in asks[line.run_id] if ask.wall + known.evidence.clocks.observers < claim.stored]
         since = min(max((ask.asked for ask in taken if ask.told == "accepted"), default=0.0), claim.since + apart)
@@ -240,3 +252,37 @@ def _cooled_down(known: Known) -> Iterator[Violation]:
             if ask.asked > last.at + COOLDOWN_SECONDS + apart + known.evidence.clocks.reads_behind:
                 what = f"a submit of {ask.asked:.3f} was answered with {run_id}, which had ended at {last.at:.3f}"
                 yield Violation("cools down", run.key, what)
+
+
+# -- dropped ---------------------------------------------------------------------------------------------------------
+
+
+def _dropped_for_want_of_room(known: Known) -> Iterator[Violation]:
+    """Only runs that were never started are dropped, and only of the actor that says so, and when its rate was full."""
+    rate = rate_name(CURBED, Rate(n=CURBED_STARTS, seconds=CURBED_SECONDS), b"{}")
+    full = list(_full(known, rate))
+    for key, past in known.pasts.items():
+        for _, before, after in past.steps():
+            if before is None or not after.dropped or before.phase != "waiting" or not after.stored:
+                continue
+            birth = past.states[past.births[after.run_id]]
+            since = birth.stored if birth is not None else 0.0
+            if (after.actor, after.attempt) != (CURBED, 0):
+                yield Violation(
+                    "drops", key, f"{after.run_id} of {after.actor} was dropped after {after.attempt} attempts"
+                )
+            elif not known.evidence.missing and not any(a <= after.stored and since <= b for a, b in full):
+                what = f"{after.run_id} was dropped at {after.stored:.3f}; since {since:.3f} there was room"
+                yield Violation("drops", key, what)
+
+
+def _full(known: Known, rate: str) -> Iterator[tuple[float, float]]:
+    """From when until when, at least and at most, no run could be started under a rate."""
+    clocks = known.evidence.clocks
+    writes = [seen for seen in known.evidence.rates if seen.name == rate]
+    for at, seen in enumerate(writes):
+        ends = sorted(mark + CURBED_SECONDS for mark, number in seen.marks for _ in range(number))
+        ends += [math.inf] * seen.places
+        if len(ends) >= seen.n > 0:
+            until = next((later.stored for later in writes[at + 1 :] if later.stored), math.inf)
+            yield seen.stored - clocks.observers, min(until + clocks.reads_behind, ends[-seen.n] + clocks.processes)

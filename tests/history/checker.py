@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> list[Violation]:
 
 
 def _check_asks(known: Known) -> Iterator[Violation]:
-    accepted = Counter(ask.run_id for ask in known.evidence.asks if ask.told == "accepted")
+    accepted = Counter(ask.run_id for ask in known.evidence.asks if ask.told == "accepted" and ask.ask != "trigger")
     for run_id, number in accepted.items():
         if number > 1:
             yield Violation("told", "", f"{number} asks were told that {run_id} is the run that they started")
@@ -58,6 +58,8 @@ def _check_asks(known: Known) -> Iterator[Violation]:
             yield from _accepted(known, ask)
         elif ask.ask == "cancel" and ask.told in {"cancelled", "stopping"}:
             yield from _cancelled(known, ask)
+        elif ask.ask == "trigger" and ask.told == "accepted":
+            yield from _triggered(known, ask)
         elif ask.ask == "result" and ask.told in OVER:
             yield from _result(known, ask)
 
@@ -102,6 +104,15 @@ def _cancelled(known: Known, ask: AskLine) -> Iterator[Violation]:
             ask.key,
             f"{ask.run_id} was {ask.told} at {ask.wall:.3f} and {last.phase} at {last.at:.3f} by attempt {last.attempt}",
         )
+
+
+def _triggered(known: Known, ask: AskLine) -> Iterator[Violation]:
+    """Who is told that a run is to start now has a revision by then in which it is due by then."""
+    if not known.whole(ask.key):
+        return
+    by = ask.wall + known.evidence.clocks.processes
+    if not any(r.run_id == ask.run_id and r.stored <= by and r.due <= by for r in known.of_key[ask.key] if not r.gone):
+        yield Violation("told", ask.key, f"{ask.run_id} was triggered by {ask.wall:.3f}, and is not due by then")
 
 
 def _result(known: Known, ask: AskLine) -> Iterator[Violation]:

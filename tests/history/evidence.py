@@ -24,6 +24,8 @@ SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0
 """The actor that is debounced."""
 COOLED, COOLDOWN_SECONDS = "cooled", 2.0
 """The actor that cools down."""
+CURBED, CURBED_STARTS, CURBED_SECONDS = "curbed", 1, 3.0
+"""The actor whose runs are dropped where its rate has no room for them."""
 
 
 class BodyLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,13 +81,14 @@ class AskLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``told``: accepted, kept, live, cancelled, stopping, finished, not_found, purged, absent, a phase, ``none`` (a status
     of no record), timeout, unknown, unavailable, or ``error ...``. Empty: it has only begun to ask; the line of its
     answer has the same ``id``, and a process that dies before it leaves none: then nobody knows what came of it.
+    A trigger is ``accepted`` of the run that waits, ``kept`` of one that waits no more, ``absent`` without a record.
     ``mode``: of a submit its ``if_live``, of a replace its overlap, of a cancel ``pinned`` if it named its run.
     ``attempt`` is told by a status alone.
     """
 
     asked: float
     wall: float
-    ask: Literal["submit", "replace", "cancel", "purge", "status", "result"]
+    ask: Literal["submit", "replace", "cancel", "trigger", "purge", "status", "result"]
     key: str
     told: str
     run_id: str = ""
@@ -127,7 +130,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
     ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when its life
-    is over by its age, 0 if never.
+    is over by its age, 0 if never. ``dropped``: it ended ``cancelled`` for want of room under its rate.
     ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: of how many runs
     nobody has counted yet what became of them, as ``check_counts`` names it.
     """
@@ -152,6 +155,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     evicted: bool = False
     stopped: bool = False
+    dropped: bool = False
     holder: HolderSeen | None = None
     previous: tuple[PreviousSeen, ...] = ()
     last: LastSeen | None = None

@@ -24,6 +24,17 @@ BUSY: Fact = ("busy",)
 CROWDED: Fact = ("crowded",)
 
 
+def is_trigger(before: Revision | None, after: Revision) -> bool:
+    """Whether a write has done nothing but start a run before its time."""
+    if (
+        before is None
+        or after.gone
+        or (before.run_id, before.phase, after.phase) != (after.run_id, "waiting", "waiting")
+    ):
+        return False
+    return after.due == 0.0 < before.due
+
+
 class Past:
     """The states of one key."""
 

@@ -22,6 +22,7 @@ from tests.history.evidence import (
     SwitchSeen,
 )
 
+_DROPPED = "dropped: "
 _LIMIT, _RATE, _BOARD = "limit.", "rate.", "switch.board"
 """What the subjects of entries have in the place of a key, or how that begins."""
 
@@ -71,6 +72,7 @@ def revision_of(record: Record | None, *, key: str, seq: int, before: int, store
         attempt=record.attempt,
         evicted=record.evicted,
         stopped=record.stop is not None,
+        dropped=last is not None and last.run_id == record.run_id and last.reason.startswith(_DROPPED),
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,
         previous=tuple(PreviousSeen(p.session, p.run_id, p.attempt, p.deadline) for p in record.previous),
         last=LastSeen(last.run_id, last.generation, last.phase.value, last.at, last.attempt, last.session)

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from tenure import gates, pacing
 from tenure.core import endings, generations, pace, permits, rates, schedule
 from tenure.core.outcomes import Why
+from tenure.core.permits import Answer
 from tenure.core.rates import Decided
 from tenure.core.records import Holder, Record
 from tenure.core.switches import Rules
 from tenure.nats.runs import Runs
 from tenure.worker.head import Head
+from tenure.worker.slots import Slots, excess_reason
 from tenure.worker.table import Table
 
 
@@ -86,6 +88,20 @@ def no_cooldown() -> None:
     generations.is_cooling = lambda *_args: False  # type: ignore[attr-defined]  # that is the mutant
 
 
+def drops_all() -> None:
+    """Runs that may be dropped are, whatever room there is."""
+    ask = Slots._ask
+
+    async def full(self: Slots, name: str, found: Any, record: Record, *args: Any) -> Answer:
+        rate = self._rates[name]
+        if rate.excess != "drop" or record.attempt:
+            return await ask(self, name, found, record, *args)
+        self.reason = excess_reason(rate)
+        return Answer.EXCESS
+
+    Slots._ask = full  # type: ignore[assignment,method-assign]  # that is the mutant
+
+
 def no_places() -> None:
     """Whoever asks for a place under a limit has one, however many there are."""
 
@@ -94,6 +110,11 @@ def no_places() -> None:
         return permits.decide(entry, more, *args, **options)
 
     gates.decide = room_for_all  # type: ignore[attr-defined]  # that is the mutant
+
+
+def no_inbox_marks() -> None:
+    """Whether a command of the inbox was applied before is not known."""
+    generations.is_marked = lambda *_args: False  # type: ignore[attr-defined]  # that is the mutant
 
 
 def ticks_from_now() -> None:
@@ -111,6 +132,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no-marks": no_marks,
     "no-settling": no_settling,
     "no-cooldown": no_cooldown,
+    "drops-all": drops_all,
     "no-places": no_places,
+    "no-inbox-marks": no_inbox_marks,
     "ticks-from-now": ticks_from_now,
 }
