@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def chaos(*options: str, seconds: float) -> None:
             told, _ = process.communicate()
             told += f"\nnot over after {seconds} s"
     print(told)
+    assert re.search(rf"seed {seed or '[0-9]+'}\b", told), "what it takes to run it again"
     assert process.returncode == 0, told
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tenure import App, TenureError
+from tenure import App, Client, TenureError
 from tenure.lease import Lease
 from tenure.supervisor import Supervisor
 from tenure.worker import Worker
@@ -58,6 +58,23 @@ async def test_a_service_runs_once_at_a_time(service: Worker | Supervisor) -> No
             await asyncio.wait_for(service.run(), 5)
         assert not first.done()
         assert not service.why_not_ready
+
+
+async def test_a_service_that_ends_closes_its_session_and_the_next_one_has_another(
+    service: Worker | Supervisor, client: Client
+) -> None:
+    """So nobody waits for a ttl: what it handed back, or gave up, is another's at once, and nothing that it held is counted failed."""
+    sessions: list[str] = []
+    for _ in range(2):
+        async with service, running(service):
+            sessions.append(service.lease.id)
+            open_one = await client.stores.sessions.read(sessions[-1])
+            assert open_one is not None
+            assert open_one.session.closed is None
+        ended = await client.stores.sessions.read(sessions[-1])
+        assert ended is not None
+        assert ended.session.closed == "drain"
+    assert sessions[0] != sessions[1]
 
 
 async def test_a_run_that_was_cancelled_has_ended_once_it_says_so(service: Worker | Supervisor) -> None:

@@ -198,6 +198,13 @@ DEEDS = (
         (REAL + "test_supervisor_sessions.py::test_clocks_start_anew_after_a_freeze",),
     ),
     Guard(
+        "sessions: who ends closes its own",
+        "src/tenure/lease.py",
+        "            await self._close(sessions)\n",
+        "",
+        (REAL + "test_services.py::test_a_service_that_ends_closes_its_session_and_the_next_one_has_another",),
+    ),
+    Guard(
         "isolation: a lost lease kills at once, whatever the grace",
         "src/tenure/worker/isolate.py",
         '0.0 if reason == "lease_lost" else grace',
