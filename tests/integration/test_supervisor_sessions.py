@@ -205,11 +205,11 @@ async def test_clocks_start_anew_after_a_freeze(site: Site, client: Client) -> N
     ttl = site.settings["session_ttl_seconds"] = TTL / 2
     supervisor = await site.start_supervisor()
     heart = await Heart(client, ttl).start()
-    await asyncio.sleep(ttl / 2)  # paused: it is seen
+    await asyncio.sleep(0.2)  # paused: it is seen
     supervisor.freeze()
     await asyncio.sleep(ttl + 0.5)  # paused: everything stands still
     supervisor.thaw()
-    await asyncio.sleep(ttl / 2)  # paused: the other process is not quite as quick
+    await asyncio.sleep(ttl / 3)  # paused: the other process is not quite as quick
     assert await heart.beat()
     await heart.until_closed()
 
@@ -229,7 +229,7 @@ async def test_nobody_is_closed_while_the_supervisors_own_renewals_are_not_confi
         assert await heart.closed() is None
         lost.clear()
         await wait_until(lambda: supervisor.lease.trusted, description="its own are taken again")
-        await asyncio.sleep(ttl / 2)  # paused: the worker is not quite as quick
+        await asyncio.sleep(ttl / 3)  # paused: the worker is not quite as quick
         assert await heart.beat()
         await heart.until_closed()
 
