@@ -98,42 +98,6 @@ async def test_nothing_starts_after_a_pause_under_load_and_nothing_is_lost(
     assert failures == [0, 0, 0]
 
 
-async def test_a_body_whose_claim_was_under_way_does_not_start(
-    app: App, client: Client, workers: Workers, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The claim is stored; before its answer is handled the worker learns of the pause: the run is handed back, uncounted."""
-    from tenure.worker.head import Head, Won
-
-    seen = Seen()
-
-    @app.actor
-    async def work(ctx: Context) -> None:
-        seen.note(ctx)
-
-    look = Head.look
-
-    async def slowly(self: Head, *args: Any) -> Any:
-        looked = await look(self, *args)
-        if isinstance(looked, Won) and not self._holds.board.rules.board.switches:
-            await client.pause(actor="work")
-            await wait_until(lambda: self._holds.board.rules.board.switches, description="the worker knows")
-        return looked
-
-    monkeypatch.setattr(Head, "look", slowly)
-    async with workers.run(app) as running, supervisors.run(app):
-        run = await client.submit(work.call(), key="k")
-        await until_held(client, 1)
-        assert not seen.at
-        assert running.worker.metrics.outcomes["work", "handed_back"] == 1
-        monkeypatch.setattr(Head, "look", look)
-        await client.resume(actor="work")
-        await run.result(10)
-        status = await client.status("k")
-    assert status is not None
-    assert (status.attempt, status.failures) == (2, 0)
-    assert seen.attempts == [2]
-
-
 async def test_running_bodies_go_on_and_their_retries_and_snoozes_wait(
     app: App, client: Client, workers: Workers, supervisors: Supervisors
 ) -> None:

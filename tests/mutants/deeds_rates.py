@@ -116,8 +116,8 @@ RATES = (
     Guard(
         "debounce: a run that is due and was not woken gets a wake-up",
         CORE + "pace.py",
-        " or now > record.queued_at + _STALE_SECONDS",
-        "",
+        "late = record.due <= now",
+        "late = False",
         _PACE,
     ),
     Guard(

@@ -20,9 +20,16 @@ SWITCHES = (
     Guard(
         "switch: a run is asked for once more right before its body starts",
         "src/tenure/worker/handler.py",
+        "        if not board.idle and (not board.known or board.now(record, args)):",
+        "        if False:",
+        (REAL + "test_pause_under_way.py::test_a_body_that_is_about_to_start_does_not",),
+    ),
+    Guard(
+        "switch: what is held after its claim uses up no start of its rate",
+        "src/tenure/worker/handler.py",
         "        if not board.idle and (not await",
         "        if False and (not await",
-        (_PAUSE + "test_a_body_whose_claim_was_under_way_does_not_start",),
+        (REAL + "test_pause_under_way.py::test_a_body_whose_claim_was_under_way_does_not_start",),
     ),
     Guard(
         "switch: what is over is not parked",

@@ -21,9 +21,6 @@ from tenure.core.rates import Settle
 from tenure.core.records import Count, Phase, Policy, Record, Settling, Task
 from tenure.core.schemas import schema_for
 
-_STALE_SECONDS = 2.0
-"""A run that is due for so long may have lost its wake-up."""
-
 
 def needs_leave(policy: Policy) -> bool:
     """Whether its runs need a place under a limit or a start under a rate."""
@@ -93,7 +90,7 @@ def settle(record: Record, command: c.Submit, now: float) -> Decision:
     # The wake-up that it has comes sooner, and is put off. Nobody else would bring one that is late, or lost.
     moved = (record.task.queue, record.task.priority) != (task.queue, task.priority)
     # One that was due may wait in the parking, under what its old arguments said.
-    late = record.due <= now or now > record.queued_at + _STALE_SECONDS
+    late = record.due <= now
     wanted = due < record.due or moved or told != record.previous or late
     return Decision(Did.SETTLED, made, effects_of(made) if wanted else ())
 
