@@ -35,6 +35,8 @@ def make(namespace: str, folder: Path, **settings: Any) -> App:
     _add_failing(app, site)
     _add_blocking(app, site)
     _add_limited(app, site)
+    for n in (1, 2, 5):
+        _add_bounded(app, site, n)
     _add_paced(app, site)
     return app
 
@@ -231,6 +233,14 @@ def _add_blocking(app: App, site: _Folder) -> None:
             site.block(ctx)
         site.note(ctx, "ended")
         return f"attempt {ctx.attempt}"
+
+
+def _add_bounded(app: App, site: _Folder, n: int) -> None:
+    @app.actor(name=f"bounded_{n}", limits=[Limit(n)])
+    async def bounded(ctx: Context, seconds: float) -> None:
+        site.note(ctx, "started")
+        await asyncio.sleep(seconds)  # body:
+        site.note(ctx, "ended")
 
 
 def _add_limited(app: App, site: _Folder) -> None:
