@@ -226,15 +226,17 @@ async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, cli
     assert max(seen.most.values()) == 2
 
 
-@pytest.mark.long
-async def test_thousands_of_values_leave_nothing_behind(app: App, client: Client, workers: Workers) -> None:
-    """Two thousand values, each used once."""
+@pytest.mark.parametrize("values", [100, pytest.param(2_000, marks=pytest.mark.long)])
+async def test_thousands_of_values_leave_nothing_behind(
+    app: App, client: Client, workers: Workers, values: int
+) -> None:
+    """Each is used once: afterwards there is no entry, no parked message, and no process remembers it."""
 
     @app.actor(limits=[Limit(1, per="value")])
     async def capped(value: int) -> None: ...
 
     async with workers.run(app, concurrency=100) as running:
-        runs = await client.submit_many([(capped.call(i), f"k{i}") for i in range(2_000)])
+        runs = await client.submit_many([(capped.call(i), f"k{i}") for i in range(values)])
         await asyncio.gather(*(run.result(60) for run in runs))  # type: ignore[union-attr]  # none was refused
         await no_limit_in_use(client)
         await wait_until(lambda: not running.worker.stores.gates.known, description="nothing is remembered of them")

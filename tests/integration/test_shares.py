@@ -41,22 +41,25 @@ async def fill(client: Client, actor: str, number: int) -> None:
         assert not isinstance(one, Exception)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("concurrency", [1, 10])
+@pytest.mark.parametrize(
+    ("concurrency", "rounds"),
+    [(10, 10), pytest.param(1, 30, marks=pytest.mark.long), pytest.param(10, 30, marks=pytest.mark.long)],
+)
 async def test_high_normal_and_low_share_sixteen_to_four_to_one(
-    app: App, client: Client, workers: Workers, concurrency: int
+    app: App, client: Client, workers: Workers, concurrency: int, rounds: int
 ) -> None:
+    """A round is 21 starts; the first two are not judged."""
     ran = Ran(app, {p: ("default", p) for p in PRIORITIES})
-    for priority, number in zip(PRIORITIES, (700, 250, 80), strict=True):
-        await fill(client, priority, number)
+    for priority, share in zip(PRIORITIES, (16, 4, 1), strict=True):
+        await fill(client, priority, share * (rounds + 12))
 
     async with workers.run(app, concurrency=concurrency):
-        await wait_until(lambda: len(ran.order) >= 672, description="32 rounds", timeout=30)
+        await wait_until(lambda: len(ran.order) >= 21 * (rounds + 2), description="all rounds", timeout=30)
 
-    got = Counter(ran.order[42:672])
-    assert got["high"] == pytest.approx(480, rel=0.06)
-    assert got["normal"] == pytest.approx(120, rel=0.15)
-    assert got["low"] == pytest.approx(30, abs=6)
+    got = Counter(ran.order[42 : 21 * (rounds + 2)])
+    assert got["high"] == pytest.approx(16 * rounds, rel=0.06)
+    assert got["normal"] == pytest.approx(4 * rounds, rel=0.15)
+    assert got["low"] == pytest.approx(rounds, abs=6)
 
 
 async def test_nothing_starves_behind_high_that_comes_without_end(app: App, client: Client, workers: Workers) -> None:
