@@ -154,7 +154,7 @@ def parsed(words: list[str]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_that_a_page_names_can_be_read(page: Path) -> None:
-    """Its name and its options; of a mere mention an argument may be missing, as of `tenure show`."""
+    """Its name and its options; of a mere mention an argument may be missing, as of `tenure show` and `tenure cancel --pattern`."""
     for line in lines_of(page):
         with told(page, line):
             parsed(words_of(line))
@@ -163,7 +163,7 @@ def test_every_command_that_a_page_names_can_be_read(page: Path) -> None:
             try:
                 parsed(words_of(line))
             except _USAGE as error:
-                if type(error).__name__ != "MissingParameter":
+                if type(error).__name__ not in {"MissingParameter", "BadOptionUsage"}:
                     raise
 
 
