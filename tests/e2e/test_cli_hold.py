@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -35,7 +36,9 @@ def test_an_actor_is_paused_and_resumed(own: Cli) -> None:
         assert "a repair" in shown
         one = own.fast_json("show", "one")
         assert (one["phase"], one["held_by"]["name"], one["held_by"]["reason"]) == ("queued", "say", "a repair")
-        assert "held by     actor say" in own.fast("show", "one")[0]
+        assert re.search(
+            r"held by     actor say, paused until [\d :-]{8,16} \(a repair\)\n", own.fast("show", "one")[0]
+        )
         triggered = own.fast_json("trigger", "one", code=1)
         assert (triggered["triggered"], triggered["held_by"]["name"]) == (False, "say")
         assert "it waits for actor say" in own.fast("trigger", "one", code=1)[1]

@@ -64,7 +64,7 @@ def test_a_wait_that_is_over_tells_why_the_run_did_not_start(own: Cli) -> None:
     call = ("submit", "tasks:app", "say", "--key", "k", "--arg", "text=x", "--wait", "--timeout", "100ms")
     assert "not over after 0.1 s: 'k' is queued, and no worker of" in own.fast(*call, code=3)[1]
     own.fast("pause", "say", "--for", "1h", "--app", "tasks:app")
-    assert "not over after 0.1 s: 'k' is queued: it waits for actor say" in own.fast(*call, code=3)[1]
+    assert "not over after 0.1 s: 'k' is queued: it waits for actor say, paused until " in own.fast(*call, code=3)[1]
 
 
 def test_who_waits_for_a_run_that_runs_is_told_nothing(

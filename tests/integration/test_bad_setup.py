@@ -359,3 +359,12 @@ async def test_a_url_that_cannot_be_one_is_refused_before_anybody_is_asked(app: 
 )
 def test_a_url_that_can_be_one_is_accepted(url: str):
     check_url(url)
+
+
+@pytest.mark.one_server("a cluster has as many")
+async def test_replicas_on_a_single_server_are_a_configuration_error_that_says_what_they_need(
+    namespace: str, nats_server: str
+):
+    with pytest.raises(ConfigError, match=r"3 replicas need a cluster of as many servers"):
+        async with App(namespace, config=replace(IMPATIENT, replicas=3)).connect(nats_server):
+            pytest.fail("it connected")

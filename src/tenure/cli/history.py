@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from tenure.app import App
 from tenure.cli import options as o
@@ -32,9 +32,9 @@ async def tell_history(app: App, url: str | None, key: str, *, as_json: bool) ->
 
 
 def rows(steps: Sequence[Step]) -> list[Sequence[object]]:
-    """The table: the day only where it changes, sessions by the end of their ids."""
+    """The table: the day only where it changes and is not today, sessions by the end of their ids."""
     out: list[Sequence[object]] = []
-    day = ""
+    day = f"{datetime.now(UTC).astimezone():%Y-%m-%d}"
     for step in steps:
         local = step.at.astimezone()
         shown, day = _time(local, day), f"{local:%Y-%m-%d}"

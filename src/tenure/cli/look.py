@@ -17,7 +17,7 @@ from tenure.cli import options as o
 from tenure.cli.history import tell_history
 from tenure.cli.output import print_fields, print_json, print_table
 from tenure.cli.problems import Exit, NotFound, complain, no_key
-from tenure.cli.waits import told_if_it_waits
+from tenure.cli.waits import in_words, told_if_it_waits
 from tenure.client import Client
 from tenure.core.errors import EncryptedRecord
 from tenure.core.moments import moment_of
@@ -141,7 +141,7 @@ def show(
         else:
             print_fields(
                 {name: getattr(status, name) for name in status.__struct_fields__}
-                | {"progress": _far(status), "held_by": hold, "encrypted": sealed}
+                | {"progress": _far(status), "held_by": None if hold is None else in_words(hold), "encrypted": sealed}
             )
         return Exit.OK
 

@@ -52,7 +52,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, spare:
     """
     from rich.console import Console
 
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[brief(value) for value in row] for row in rows]
     shown = {name: [row[place] for row in cells] for place, name in enumerate(columns)}
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
     if cells and _width(shown) > console.width:
@@ -111,8 +111,8 @@ def print_value(value: Any) -> None:
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), flush=True)
 
 
-def _cell(value: Any) -> str:
-    """As ``_text``, but a time as short as it can be: of today without the day, and no parts of a second."""
+def brief(value: Any) -> str:
+    """As in a list of fields, but a time as short as it can be: of today without the day, and no parts of a second."""
     if not isinstance(value, datetime):
         return _text(value)
     local = value.astimezone()

@@ -14,7 +14,7 @@ from tenure.cli import options as o
 from tenure.cli.output import print_answer, print_fields, print_json, print_value
 from tenure.cli.parsing import duration, load_app, make_call, moment
 from tenure.cli.problems import Exit, complain
-from tenure.cli.waits import told_if_it_waits, why_it_waits
+from tenure.cli.waits import in_words, told_if_it_waits, why_it_waits
 from tenure.client import Client
 from tenure.core.errors import ConfigError, RunCancelled, RunFailed, RunSuperseded, TenureError
 from tenure.core.subjects import encode_key
@@ -241,7 +241,7 @@ def trigger(
         said = {"key": run.key, "generation": run.generation, "run_id": run.run_id, "triggered": starts}
         print_answer(said | ({} if hold is None else {"held_by": hold}), as_json=as_json)
         if hold is not None:
-            complain(f"{key!r} is due, but does not start: it waits for {hold}")
+            complain(f"{key!r} is due, but does not start: it waits for {in_words(hold)}")
         if not run.accepted:
             complain(f"{key!r} does not wait: it is {'gone' if status is None else status.phase}")
         return Exit.OK if starts else Exit.FAILED

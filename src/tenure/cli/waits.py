@@ -6,13 +6,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tenure.cli.output import brief
 from tenure.cli.problems import complain
 from tenure.client import Client
 from tenure.core.errors import TenureError
+from tenure.holds import Hold
 from tenure.overview import session_rows
 
 _AFTER_SECONDS = 3.0
 _LOOK_SECONDS = 1.0
+
+
+def in_words(hold: Hold) -> str:
+    """What holds a run back, how, until when and why: ``actor extract, paused until 10:36:47 (a repair)``."""
+    if hold.kind in {"limit", "rate"}:
+        return str(hold)
+    did = "paused" if hold.pattern is None and hold.args is None else "blocked"
+    until = f" until {brief(hold.until)}" if hold.until is not None else ""
+    return f"{hold}, {did}{until}" + (f" ({hold.reason})" if hold.reason else "")
 
 
 @asynccontextmanager
@@ -42,7 +53,7 @@ async def why_it_waits(client: Client, key: str) -> str:
                 return ""
             hold = await client.held_by(key)
             if hold is not None:
-                return f"{key!r} is queued: it waits for {hold}"
+                return f"{key!r} is queued: it waits for {in_words(hold)}"
             rows = await session_rows(client.stores, every=False, count=False)
     except (TenureError, TimeoutError):  # these credentials may not ask, say: waiting goes on all the same
         return ""

@@ -29,6 +29,7 @@ _log = get_logger("tenure.setup")
 _INCARNATION = "tenure.incarnation"
 _SCHEMA = "tenure.schema"
 _NAME_IN_USE = 10058
+_NO_CLUSTER = 10074
 _WORK_STREAM = re.compile(r"TENURE_([A-Za-z0-9_-]+)_WORK")
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     runs.spec,
@@ -328,6 +329,8 @@ async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, 
         if answer.err_code in {NO_STREAM, _NAME_IN_USE}:
             return None
         msg = f"{call}: {answer.description}"
+        if answer.err_code == _NO_CLUSTER:
+            msg += f"; {body.get('num_replicas')} replicas need a cluster of as many servers"
         if answer.code != UNAVAILABLE:
             raise ConfigError(msg)
         if not await patience.pause():  # a cluster between two leaders, or without a quorum
