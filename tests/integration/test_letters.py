@@ -5,13 +5,14 @@ from __future__ import annotations
 import email
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from actors import letters
 from actors.letters import app, recall, send
-from tenure import Where
+from tenure import CancelledMany, Where
 from tenure.testing import memory
 
 SUBSCRIBERS = ("ada@example.com", "grace@example.com", "mary@example.org")
@@ -92,6 +93,21 @@ async def test_a_recalled_issue_is_sent_to_nobody_more_and_the_next_one_to_all(f
         assert status is not None
         assert (status.phase, status.reason) == ("cancelled", "the wrong text")
     assert sorted(file.name for file in (folder / "new").iterdir()) == [f"issue-8-{one}" for one in sorted(SUBSCRIBERS)]
+
+
+async def test_no_letter_starts_while_an_issue_is_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory(app, start=SUNDAY) as client:
+        held: list[str] = []
+        cancel_many = client.cancel_many
+
+        async def looking(*args: Any, **how: Any) -> CancelledMany:
+            held.extend(map(str, await client.blocks()))
+            return await cancel_many(*args, **how)
+
+        monkeypatch.setattr(client, "cancel_many", looking)
+        assert (await recall(client, 7, "the wrong text")).matched == 0
+        assert held == ["keys issue-7/*"]
+        assert await client.blocks() == []
 
 
 async def test_no_issue_is_no_letter(folder: Path) -> None:
