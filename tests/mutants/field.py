@@ -122,6 +122,16 @@ FIELD = (
         (REAL + "test_scenarios_retries.py::test_scenario_17_nor_can_one_that_somebody_else_has_ended",),
     ),
     Guard(
+        "scenario 17: what a body returns after its timeout is not its outcome",
+        "src/tenure/worker/body.py",
+        '        return Returned(_encode(value)) if context.stop_reason != "timeout" else Halted()\n',
+        "        return Returned(_encode(value))\n",
+        (
+            REAL
+            + "test_scenarios_retries.py::test_scenario_17_a_timed_out_attempt_that_ignores_its_cancellation_cannot_write",
+        ),
+    ),
+    Guard(
         "scenario 23: an async body does not start after the drain signal",
         "src/tenure/worker/body.py",
         "            raise Stopped(context.stop_reason)\n        return await (actor",
@@ -146,6 +156,33 @@ FIELD = (
         (REAL + "test_scenarios_encoding.py::test_scenario_37_a_result_that_cannot_be_encoded_fails_that_run_at_once",),
     ),
     Guard(
+        "scenario 37: arguments that do not decode are not tried again",
+        "src/tenure/worker/body.py",
+        "Fail | _Unencodable | InvalidCall",
+        "Fail | _Unencodable",
+        (REAL + "test_scenarios_encoding.py::test_scenario_37_arguments_that_no_longer_decode_fail_that_run_at_once",),
+    ),
+    Guard(
+        "scenario 38: an outcome that no message can hold fails its run",
+        "src/tenure/worker/tail.py",
+        "        except InvalidCall as error:  # over the server's limit",
+        "        except ZeroDivisionError as error:  # over the server's limit",
+        (
+            REAL
+            + "test_scenarios_encoding.py::test_scenario_38_an_outcome_over_the_servers_limit_is_a_clear_error_and_no_lost_connection",
+        ),
+    ),
+    Guard(
+        "scenario 38: what a record cannot hold is not spawned",
+        "src/tenure/worker/tail.py",
+        "        if size > _RECORD_ROOM_BYTES:\n",
+        "        if False:\n",
+        (
+            REAL
+            + "test_scenarios_encoding.py::test_scenario_38_more_spawned_runs_than_one_record_holds_fail_the_run_by_name",
+        ),
+    ),
+    Guard(
         "scenario 38: arguments over the inline limit go to the blob store",
         "src/tenure/stores.py",
         "        if len(data) <= self.config.inline_limit_bytes:\n            return task\n",
@@ -165,6 +202,33 @@ FIELD = (
         "commit(key, command, at=found, mine=mine, patience=patience)",
         "commit(key, command, at=found, patience=patience)",
         (REAL + "test_scenarios_unknown_writes.py::test_scenario_40_a_worker_recognises_its_own_claim_and_runs_once",),
+    ),
+    Guard(
+        "scenario 40: a hand-back of unknown fate is recognised",
+        CORE + "endings.py",
+        "        return Why.ALREADY  # its own retry",
+        "        return Why.FENCED  # its own retry",
+        (REAL + "test_scenarios_unknown_writes.py::test_scenario_40_a_drained_worker_recognises_its_own_hand_back",),
+    ),
+    Guard(
+        "scenario 40: a cancel of unknown fate that was stored is no late one",
+        "src/tenure/client.py",
+        "        mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin\n",
+        "        mine = False\n",
+        (
+            REAL
+            + "test_scenarios_unknown_client_writes.py::test_scenario_40_a_cancel_whose_answer_is_lost_says_cancelled",
+        ),
+    ),
+    Guard(
+        "scenario 40: a create that met an older record did not happen",
+        "src/tenure/nats/runs.py",
+        "            untouched = 0 < found.revision <= before\n",
+        "            untouched = False\n",
+        (
+            REAL
+            + "test_scenarios_unknown_client_writes.py::test_scenario_40_a_submit_of_a_live_key_whose_answer_is_lost_joins_it",
+        ),
     ),
     Guard(
         "scenario 43: a submit of a live key joins it",
