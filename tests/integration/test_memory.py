@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tenure import App, Context, Cooldown, Debounce, RateLimit, Retry, RunFailed
+from tenure import App, Context, Cooldown, Debounce, RateLimit, Retry, RunFailed, Unavailable
 from tenure.testing import MemoryClient, Stuck, memory
 
 DAY = 86_400.0
@@ -117,6 +117,25 @@ async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):
         assert [(run.key, run.args["number"]) for run in await client.scheduled()] == [("a", 1), ("b", 2)]
         with pytest.raises(Stuck, match="a"):
             await client.until_idle()
+
+
+async def test_what_a_program_without_tenure_publishes_is_applied_or_kept_with_the_reason(app: App):
+    @app.actor
+    async def remind(ctx: Context, what: str) -> str:
+        return f"the {what} is ready"
+
+    async with memory(app) as client:
+        await client.publish("tenure.rehearsed.submit.remind", b'{"what": "tea"}', {"Tenure-Key": "tea"})
+        await client.publish("tenure.rehearsed.submit.remind", b'{"when": 1}', {"Tenure-Key": "wrong"})
+        await client.until_idle()
+        done = await client.status("tea")
+        assert done is not None
+        assert done.phase == "succeeded"
+        assert await client.status("wrong") is None
+        (rejected,) = await client.dead.rejected()
+        assert "when" in rejected.text
+        with pytest.raises(Unavailable, match="not stored"):
+            await client.publish("nobody.listens.here")
 
 
 async def test_until_idle_returns_when_what_is_due_is_done(app: App):

@@ -6,6 +6,9 @@
         assert due.actor == "remind"
         assert await run.result() == "the tea is ready"      # a day later, and at once
 
+``client.publish`` is for what programs without Tenure send to the inbox, ``client.server`` for what a server does to its
+clients: ``kill`` and ``start``, ``pause`` and ``resume``, ``disconnect``.
+
 Inside, worker and supervisor run as in production, over a server in memory that does what the real one does, and the
 loop's time is virtual: delays, retries, ``every=`` and timeouts pass as soon as nothing else is left to be done. Bodies
 see the loop's time (``asyncio.sleep``, ``asyncio.timeout``), not the machine's (``time.time``). Plain ``def`` bodies and
@@ -27,12 +30,13 @@ from msgspec import Struct
 
 from tenure.client import Client
 from tenure.clock import using
-from tenure.core.errors import ConfigError
+from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.moments import moment_of
 from tenure.core.records import Phase, State, read_state
 from tenure.core.shares import check_queues
 from tenure.isolation import Home
 from tenure.nats.acks import parse_ack
+from tenure.nats.connection import Lost, NotSent
 from tenure.nats.memory import MemoryServer
 from tenure.nats.scan import Header
 from tenure.service import Service
@@ -147,6 +151,23 @@ class MemoryClient(Client):
         """Whether what its queue has handed back waits for the end of a pause, not for its next delivery."""
         return any(worker.puller.is_paused(consumer.rpartition("-")[0]) for worker in self.workers)
 
+    # -- other programs ----------------------------------------------------------------------------------------------
+
+    async def publish(self, subject: str, data: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        """Publish as a program without Tenure does, with the whole subject: a command to the inbox, say.
+
+        Once this returns it is stored; it is applied when ``until_idle`` returns, or is kept as rejected. Raises Unavailable
+        where nobody takes it, or the server does not run.
+        """
+        try:
+            ack = await self.stores.conn.put(subject, data, headers)
+        except (NotSent, Lost) as error:
+            msg = f"{subject!r} was not stored: {error}"
+            raise Unavailable(msg) from error
+        if ack.error is not None:
+            msg = f"{subject!r} was refused: {ack.error.description}"
+            raise Unavailable(msg)
+
     # -- time --------------------------------------------------------------------------------------------------------
 
     async def advance(self, seconds: float | timedelta) -> None:
@@ -167,11 +188,18 @@ class MemoryClient(Client):
     async def _busy(self) -> set[str]:
         in_hand = {live.key for worker in self.workers for live in worker.table.all()}
         states = await self._states()
-        return in_hand | {
-            key
-            for key, state in states.items()
-            if (state.phase is Phase.WAITING and state.due <= self.now()) or state.phase in _RUNNING or state.flags
+        commands = {
+            message.subject for message in self.server.jetstream.streams[self.app.names.inbox_stream].messages.values()
         }
+        return (
+            in_hand
+            | commands
+            | {
+                key
+                for key, state in states.items()
+                if (state.phase is Phase.WAITING and state.due <= self.now()) or state.phase in _RUNNING or state.flags
+            }
+        )
 
     # -- what is scheduled -------------------------------------------------------------------------------------------
 
