@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tenure.core.dead import DeadLetter, replay_mark
 from tenure.core.outcomes import Did
 from tenure.core.records import TERMINAL, Holder, Hooks, Phase, Record
-from tests.model.cells import NOW, TICK, Broken, Cells, Made
+from tests.model.cells import NOW, TICK, Broken, Cells, Made, taken_in
 
 _FOR_GOOD = frozenset({"live", "finished", "absent", "stopping"})
 """Why a command may come to nothing."""
@@ -91,6 +92,8 @@ class Ledger:
         if old is not None:
             _schedule(old, new, made)
         books = _generation(books, key, old, new)
+        if made.did is Did.TRIGGERED:  # no tick's fire: that one comes all the same
+            books = _with_tick(books, new.run_id)
         books = _holder(books, old, new, made)
         if old is not None:
             books = _outcome(books, old, new, made)
@@ -110,6 +113,8 @@ def _generation(books: Books, key: str, old: Record | None, new: Record) -> Book
         raise Broken(1, f"generation {new.generation} of {key} is not the next one")
     if books.run(new.run_id) is not None:
         raise Broken(1, f"run id {new.run_id} is used again")
+    if dict(books.commands).get(taken_in(new.run_id)):
+        raise Broken(6, f"submit {new.run_id} was taken in by a run that waited, and starts another")
     if new.attempt or new.holder is not None or new.phase is not Phase.WAITING:
         raise Broken(1, f"{new.run_id} does not begin anew")
     tick = new.tick if new.task.policy.cron else 0.0
@@ -143,8 +148,14 @@ def _schedule(old: Record, new: Record, made: Made) -> None:
         return
     if new.phase in {Phase.SUCCEEDED, Phase.FAILED} and new.phase is not old.phase:
         raise Broken(6, f"the chain of {new.key} ends")
-    if new.run_id != old.run_id and old.task.policy.catch_up == "all" and new.tick != old.tick + TICK:
+    if made.did is Did.TRIGGERED and _next_tick(new.tick) != old.tick:
+        raise Broken(6, f"the fire of {old.tick} is triggered, and will not come")
+    if new.run_id != old.run_id and old.task.policy.catch_up == "all" and new.tick != _next_tick(old.tick):
         raise Broken(6, f"the fire after {old.tick} is {new.tick}")
+
+
+def _next_tick(tick: float) -> float:
+    return tick // TICK * TICK + TICK
 
 
 def _holder(books: Books, old: Record | None, new: Record, made: Made) -> Books:
@@ -168,6 +179,11 @@ def _holder(books: Books, old: Record | None, new: Record, made: Made) -> Books:
     return books.with_run(run._replace(claims=(*run.claims, (new.holder.session, UNTOLD))))
 
 
+def _with_tick(books: Books, run_id: str) -> Books:
+    run = books.run(run_id)
+    return books if run is None else books.with_run(run._replace(tick=0.0))
+
+
 def _outcome(books: Books, old: Record, new: Record, made: Made) -> Books:
     if made.kind in TAILS and made.by != old.holder:
         raise Broken(3, f"{made.kind} of {made.by} is stored over {old.holder}")
@@ -177,6 +193,8 @@ def _outcome(books: Books, old: Record, new: Record, made: Made) -> Books:
         raise Broken(5, "cancelled is not for ever")
     if old.phase is Phase.STOPPING and new.run_id == old.run_id and new.phase not in {Phase.STOPPING, Phase.CANCELLED}:
         raise Broken(5, f"stopping run {old.run_id} becomes {new.phase.value} [1, 2]")
+    if made.did is Did.DROPPED and old.attempt:
+        raise Broken(6, f"{old.run_id} has begun, and is dropped")
     last = new.last
     if last == old.last or last is None:
         if new.phase in TERMINAL and new.phase is not old.phase:
@@ -314,6 +332,12 @@ def learned(books: Books, holder: Holder, record: Record | None, *, own: bool) -
     )
     if shown and not own:
         raise Broken(10, f"{holder} takes its own outcome for refused [23]")
+
+
+def unburied(books: Books, letter: DeadLetter) -> None:
+    """A letter goes for good: its run was replayed."""
+    if not dict(books.commands).get(replay_mark(letter)):
+        raise Broken(6, f"the dead letter of {letter.run_id} is removed, and was not replayed")
 
 
 def buried(books: Books, entry: str) -> Books:

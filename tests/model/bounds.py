@@ -11,10 +11,15 @@ from tests.model.strangers import Code, Message
 from tests.model.world import State
 
 KEY = "key"
+FAULTS = frozenset({"crash", "freeze", "again", "double", "lose"})
+"""Of processes and wake-ups."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a client asks for, once, or a stranger publishes. ``after``: only when these (by number) were given and answered."""
+    """What a client asks for, once, or a stranger publishes.
+
+    ``after``: only when these (by number) were given and answered. ``due``: after so many ticks; 0: at once.
+    """
 
     what: str
     run_id: str = ""
@@ -22,6 +27,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     if_live: c.IfLive = "keep"
     after: tuple[int, ...] = ()
     message: Message | None = None
+    due: int = 0
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -30,7 +36,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     ``faults`` may happen in all, of ``kinds``; ``bodies``: how a body may end (told to stop, it may also be halted);
     ``workers`` live at once, of ``sessions`` in all, each with ``slots``; ``supervisors`` look at once, ``looks`` times.
     ``hands``: commands of the inbox that supervisors have in hand at once. ``releases`` of the code have supervisors, which ask
-    for the schedule ``asks`` times each.
+    for the schedule ``asks`` times each. ``rate``: what a worker may be told that asks to start a run.
     """
 
     name: str
@@ -51,6 +57,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     hands: int = 2
     releases: tuple[Code, ...] = ()
     asks: int = 1
+    rate: tuple[str, ...] = ("granted",)
 
     def begins(self) -> State:
         """The first state."""

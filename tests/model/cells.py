@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core import transitions
+from tenure.core.dead import DeadLetter, replayed
 from tenure.core.errors import IllegalTransition
-from tenure.core.marks import is_mark, place_of
+from tenure.core.marks import place_of
 from tenure.core.outcomes import Apply, Did, Effect, Refused, Signal, Wake, Why, effects_of
 from tenure.core.records import NULL, Count, Entry, Failure, Holder, Phase, Record, Seen, decode, encode
 
@@ -36,7 +37,10 @@ class Broken(Exception):
 
 
 class Made(NamedTuple):
-    """A decision of the core: ``cell`` is to be stored. ``entry``, ``mark``: the outbox entry, or the command of the inbox, applied."""
+    """A decision of the core: ``cell`` is to be stored.
+
+    ``entry``, ``mark``: the outbox entry, or the command of the inbox, the replay, the submit taken in, that it applies.
+    """
 
     cell: int
     did: Did
@@ -58,6 +62,7 @@ class Cells:
         self.effects: list[tuple[Any, ...]] = [()]
         self.made: list[Made] = []
         self.commands: list[c.Command] = []
+        self.letters: list[DeadLetter] = []
         self._cell_of: dict[bytes | int, int] = {}
         self._made_of: dict[Made, int] = {}
         self._command_of: dict[tuple[str, bytes], int] = {}
@@ -98,6 +103,12 @@ class Cells:
             self.commands.append(command)
         return number
 
+    def letter(self, letter: DeadLetter) -> int:
+        """The number of a dead letter."""
+        if letter not in self.letters:
+            self.letters.append(letter)
+        return self.letters.index(letter)
+
     def decide(self, cell: int, command: int, tick: int, life: int) -> int | tuple[str, str]:
         """What the core says: the number of what it made, or ("refused", why)."""
         key = (cell, command, tick)
@@ -119,6 +130,9 @@ class Cells:
                 raise Broken(7, "a submit is swallowed by a run that can only end cancelled [28]")
             return "refused", result.why.value
         seen = command.seen if isinstance(command, c.Submit | c.Replace | c.Cancel) else None
+        once = named(seen) if seen is not None else ""
+        if isinstance(command, c.Submit) and result.did is Did.SETTLED:
+            once = taken_in(command.run_id)
         made = Made(
             cell=self.marker(life + 1) if result.record is None else self.of(result.record),
             did=result.did,
@@ -126,10 +140,10 @@ class Cells:
             by=getattr(command, "holder", None),
             effects=plain_effects(result.effects),
             counts=result.counts,
-            entry=seen.id if seen is not None and not is_mark(seen) else "",
+            entry=seen.id if seen is not None and not once else "",
             follows=getattr(command, "successor", None) is not None,
             spawns=len(command.outbox) if isinstance(command, c.Succeed) else 0,
-            mark=named(seen) if seen is not None and is_mark(seen) else "",
+            mark=once,
         )
         if made.cell == cell:
             raise Broken(0, f"{made.kind} stores what is there already")
@@ -141,9 +155,16 @@ class Cells:
 
 
 def named(mark: Seen) -> str:
-    """The command that has left this mark, by what a stranger has sent: not by the id that it was given."""
+    """The command or the replay that has left this mark; a command by what a stranger has sent, not by the id that it was given."""
     place = place_of(mark)
-    return f"c{number_of(place.sequence)}" if place is not None else ""
+    if place is None:
+        return mark.id if replayed(mark) is not None else ""
+    return f"c{number_of(place.sequence)}"
+
+
+def taken_in(run_id: str) -> str:
+    """A submit that a run which waits has taken in."""
+    return f"submit {run_id}"
 
 
 def lies_at(number: int, *, copy: bool = False) -> int:
@@ -154,6 +175,16 @@ def lies_at(number: int, *, copy: bool = False) -> int:
 def number_of(place: int) -> int:
     """The message that lies there."""
     return place % _COPIES_FROM - 1
+
+
+def parked(what: str) -> str:
+    """In whose hands a message is that no consumer reads: it waits for a switch to be gone, or for room under a rate."""
+    return f"@{what}"
+
+
+def is_parked(hand: str) -> bool:
+    """Whether a message waits so."""
+    return hand.startswith("@")
 
 
 def plain_effects(effects: tuple[Effect, ...]) -> tuple[Any, ...]:
@@ -171,12 +202,13 @@ def plain_effects(effects: tuple[Effect, ...]) -> tuple[Any, ...]:
 
 
 def _plain(record: Record) -> Record:
-    last, stop = record.last, record.stop
+    last, stop, pace = record.last, record.stop, record.task.policy.pace
+    cools = pace is not None and pace.cooldown
     return replace(
         record,
-        queued_at=0.0,
+        queued_at=record.queued_at if record.settling is not None else 0.0,
         failure=None,
-        last=replace(last, at=0.0, failure=None, result=NULL) if last is not None else None,
+        last=replace(last, at=last.at if cools else 0.0, failure=None, result=NULL) if last is not None else None,
         stop=replace(stop, at=0.0) if stop is not None else None,
         outbox=tuple(map(_plain_entry, record.outbox)),
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tenure.core import commands as c
 from tenure.core import endings
+from tenure.core.dead import letter_of
 from tenure.core.generations import leaves_trace
 from tenure.core.outcomes import Why
 from tenure.core.records import Entry, Record, Seen
@@ -41,6 +42,12 @@ class InInbox(NamedTuple):
     blind: bool
 
 
+class IsThere(NamedTuple):
+    """A check: whether this letter of the dead is still there."""
+
+    letter: int
+
+
 class Commits:
     """Shared by the shells of workers, supervisors and clients. ``without``: rules that a test takes away."""
 
@@ -59,7 +66,7 @@ class Commits:
         command: int,
         at: int | None,
         mine: tuple[Any, ...] = (),
-        check: tuple[str, str] | InInbox | None = None,
+        check: tuple[str, str] | InInbox | IsThere | None = None,
         once: tuple[str, str] | None = None,
     ) -> Shell:
         """``Runs.commit``: read, decide, CAS; repeat the same CAS until its fate is known; then look."""
@@ -70,7 +77,7 @@ class Commits:
         while True:
             if check is not None and not (yield from self.may_write(check)):
                 return No(Why.NOTHING.value, found, unsure)
-            check = InInbox(check.place, blind=False) if isinstance(check, InInbox) else check
+            check = check._replace(blind=False) if isinstance(check, InInbox) else check
             made = yield ("decide?", key, found, command)
             if not isinstance(made, int):
                 return No(made[1], found, unsure)
@@ -98,8 +105,10 @@ class Commits:
         for holder in forgotten(self.record(found), after, asked) if "told first" not in self.without else ():
             yield ("signal", holder)
 
-    def may_write(self, check: tuple[str, str] | InInbox) -> Shell:
+    def may_write(self, check: tuple[str, str] | InInbox | IsThere) -> Shell:
         """The ``check`` of each caller: asked after the read, before the write."""
+        if isinstance(check, IsThere):
+            return "letter look" in self.without or check.letter in (yield ("letters",))
         if not isinstance(check, InInbox):
             return (yield from self.still_owed(*check))
         return check.blind or "inbox look" in self.without or (yield ("holds", check.place))
@@ -170,7 +179,7 @@ class Commits:
         for entry in entries:
             if entry.dead:
                 if (yield from self.still_owed(origin, entry.id)):  # Stores._bury
-                    yield ("bury", entry.id)
+                    yield ("bury", entry.id, self.cells.letter(letter_of(entry)))
             else:
                 yield from self.apply_one(origin, entry)
         yield from self.clear(origin, entries)

@@ -58,9 +58,8 @@ class Explorer:
         self.every = every
         self.stored: set[tuple[tuple[str, int, int], ...]] = set()
         self.scenario = scenario
-        self.world = World(
-            without, unknowns="unknown" in scenario.kinds, merge=merge, untold="untold" in scenario.kinds
-        )
+        kinds, pauses = scenario.kinds, any(wish.what == "pause" for wish in scenario.wishes)
+        self.world = World(without, unknowns="unknown" in kinds, merge=merge, untold="untold" in kinds, pauses=pauses)
         self.moves = Moves(self.world, scenario)
         self.rest = Rest(self.world, scenario)
         self._parents = array("q", [-1])

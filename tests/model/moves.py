@@ -7,10 +7,11 @@ from typing import Any
 
 from tenure.core import commands as c
 from tenure.core import records, sweeps
-from tenure.core.records import TERMINAL, Holder, Phase, Task
+from tenure.core.records import TERMINAL, Phase, Task
 from tests.model.bounds import KEY, Scenario
-from tests.model.cells import NOTHING, NOW, TICK, lies_at
-from tests.model.doors import Doors, Move
+from tests.model.cells import NOTHING, NOW, TICK, is_parked, lies_at
+from tests.model.doors import Move
+from tests.model.waits import Waits
 from tests.model.world import (
     CLOSED,
     DEAD,
@@ -33,7 +34,7 @@ BOUNDED = frozenset({"snoozed", "rescheduled"})
 """Ends of bodies that ask for more of the same: without a bound there would be no end to the states."""
 
 
-class Moves(Doors):
+class Moves(Waits):
     """The moves of one scenario."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
@@ -53,6 +54,7 @@ class Moves(Doors):
         yield from self._looks(state)
         yield from self._world(state)
         yield from self.at_the_doors(state)
+        yield from self.released(state)
         if state.faults:
             yield from self._faults(state)
             yield from self.faults_at_the_doors(state)
@@ -82,6 +84,8 @@ class Moves(Doors):
                         yield ("step", proc, how)
             case "put" | "put again":
                 yield from self._puts(state, proc, request)
+            case "rate?":
+                yield from self.told_of_rate(proc, request[1])
             case "ack command" if state.faults and "stray" in self.scenario.kinds:
                 yield ("step", proc, "")
                 yield ("step", proc, "lost")
@@ -192,17 +196,6 @@ class Moves(Doors):
             if key != KEY and record is not None and record.phase is Phase.WAITING:
                 yield ("child", key)
 
-    def remnants(self, state: State) -> Iterator[tuple[str, str, Holder]]:
-        """Session, key and attempt where a process finds one that it gave up in ``previous``."""
-        if "remnants" in self.world.without:
-            return
-        given_up = {mark[1:] for mark in state.marks if mark[0] == "given up"}
-        for key, cell, _ in state.keys if given_up else ():
-            record = self.world.cells.records[cell]
-            for entry in record.previous if record is not None else ():
-                if plain(entry.holder()) in given_up and state.sessions[int(entry.session[1:]) - 1] == OPEN:
-                    yield (entry.session, key, entry.holder())
-
     def _faults(self, state: State) -> Iterator[Move]:
         kinds = self.scenario.kinds
         owners = sorted({proc.owner for proc in state.procs})
@@ -221,7 +214,7 @@ class Moves(Doors):
                 continue
             if "lose" in kinds:
                 yield ("lose", wakeup)
-            if "again" in kinds and wakeup[3] != NOBODY:
+            if "again" in kinds and wakeup[3] != NOBODY and not is_parked(wakeup[3]):
                 yield ("again", wakeup)
             if "double" in kinds and wakeup[3] == NOBODY:
                 yield ("double", wakeup)
@@ -240,11 +233,15 @@ class Moves(Doors):
         task = wish.task or Task(actor="a")
         match wish.what:
             case "submit":
-                command: c.Command = c.Submit(key=KEY, run_id=wish.run_id, task=task, if_live=wish.if_live)
+                due = NOW + TICK * wish.due if wish.due else 0.0
+                command: c.Command = c.Submit(key=KEY, run_id=wish.run_id, task=task, due=due, if_live=wish.if_live)
                 node = self.world.nodes.start("start", self.world.cells.command(command))
             case "replace":
                 command = c.Replace(key=KEY, run_id=wish.run_id, task=task)
                 node = self.world.nodes.start("start", self.world.cells.command(command))
+            case "pause" | "resume" as what:
+                self._switch(draft, on=what == "pause")
+                return
             case "publish":
                 draft.inbox.append(Letter(lies_at(number)))
                 return
@@ -265,10 +262,6 @@ class Moves(Doors):
         holder = self.world.nodes.requests[proc.node][2]
         node = self.world.nodes.start("evict", proc.key, holder)
         self.go_on(draft, draft.begin(Proc(proc.owner, node, proc.key, proc.run_id, proc.snap)))
-
-    def _remnant(self, draft: Draft, session: str, key: str, holder: Holder) -> None:
-        node = self.world.nodes.start("remnant", key, holder)
-        self.go_on(draft, draft.begin(Proc(session, node, key)))  # it has no place in the table
 
     def _look(self, draft: Draft, key: str) -> None:
         name = f"k{draft.looks}"
@@ -297,11 +290,16 @@ class Moves(Doors):
             case "sessions":
                 closed = frozenset(s for s in request[1] if draft.status(s) in CLOSED)
                 draft.answer(proc, (closed, frozenset(s for s in closed if draft.status(s) == DRAINED)))
-            case "signal" | "bury" as what:
-                (draft.tell if what == "signal" else draft.bury)(request[1])
+            case "signal":
+                draft.tell(request[1])
+                draft.answer(proc, None)
+            case "bury":
+                draft.bury(*request[1:])
                 draft.answer(proc, None)
             case "body":
                 self.go_on(draft, draft.answer(proc, how))
+            case "rate?":
+                draft.answer(proc, how or "granted")
             case "ack":
                 draft.acknowledge(proc)
                 draft.answer(proc, None)
@@ -311,6 +309,8 @@ class Moves(Doors):
                 draft.faults -= bool(how)
                 draft.acknowledge_command(request, lost=bool(how))
                 draft.answer(proc, None)
+            case _:
+                self.at_parking(draft, proc, request)
 
     def _put(self, draft: Draft, request: tuple[Any, ...], how: str) -> str:
         _, key, found, made = request

@@ -11,7 +11,7 @@ from typing import Any
 from tenure.core.records import TERMINAL, Phase, Record
 from tests.model.books import Books, due_counts, owed_counts
 from tests.model.bounds import KEY, Scenario
-from tests.model.cells import NOW, TICK, Broken
+from tests.model.cells import NOW, TICK, Broken, is_parked
 from tests.model.moves import Moves
 from tests.model.strangers import asked
 from tests.model.world import CLOSED, DEAD, DRAINED, DRAINING, EXPIRED, FROZEN, NOBODY, OPEN, Draft, Proc, State, World
@@ -31,10 +31,10 @@ class Rest:
 
     def alone(self, state: State) -> None:
         """Raises Broken if what is stored does not lead to an end by itself."""
-        wakeups = tuple(sorted((*wakeup[:3], NOBODY) for wakeup in state.wakeups))
+        wakeups = tuple(sorted((*w[:3], w[3] if is_parked(w[3]) else NOBODY) for w in state.wakeups))
         inbox = tuple(sorted(letter._replace(hand=NOBODY) for letter in state.inbox))
         books = (state.books.runs, state.books.entries, state.books.commands)
-        memo = (state.keys, wakeups, inbox, state.late, books, state.tick)
+        memo = (state.keys, wakeups, inbox, state.late, books, state.tick, state.board, state.letters)
         if memo in self._rested:
             return
         for late in (False, True) if state.late else (False,):
@@ -72,8 +72,9 @@ class Rest:
                 if write in draft.late:
                     self.moves._late(draft, write)
         draft.late = ()
+        draft.board = (draft.board[0], False)  # whoever has paused resumes
         begin = draft.freeze()
-        stored = (begin.keys, begin.wakeups, begin.inbox)
+        stored = (begin.keys, begin.wakeups, begin.inbox, begin.board, begin.letters)
         memo = (*stored, begin.sessions, begin.marks, begin.books, begin.tick, exact)
         if memo in self._rested:
             return
@@ -95,9 +96,12 @@ class Rest:
         draft.sessions.append(OPEN)
         for session in [f"s{n}" for n, status in enumerate(draft.sessions, 1) if status == OPEN]:
             for wakeup in sorted(set(draft.wakeups)):
-                if wakeup in draft.wakeups:
+                if wakeup in draft.wakeups and not is_parked(wakeup[3]):
                     self.moves._deliver(draft, wakeup, session)
                     self._run_out(draft)
+        for wakeup in list(filter(self.moves.may_go_on, draft.wakeups)):
+            self.moves._release(draft, wakeup)
+            self._run_out(draft)
         for about in list(self.moves.remnants(draft.freeze())):
             self.moves._remnant(draft, *about)
             self._run_out(draft)

@@ -8,6 +8,7 @@ from tenure.core.records import Hook, Hooks, Overlap, Task
 from tests.model.bounds import Scenario, Wish
 from tests.model.cells import TICK
 from tests.model.scenarios_doors import DOORS
+from tests.model.scenarios_waits import WAITS
 from tests.model.strangers import PLAIN
 
 
@@ -350,5 +351,6 @@ SMALL: tuple[Scenario, ...] = (
         looks=0,
     ),
     *DOORS,
+    *WAITS,
 )
 BY_NAME = {scenario.name: scenario for scenario in SMALL}

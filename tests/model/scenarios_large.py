@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.model.bounds import Scenario
+from tests.model.bounds import FAULTS, Scenario
 from tests.model.scenarios import BY_NAME
+from tests.model.scenarios_waits import MORE_WAITS
 
 
 def larger(name: str, **budgets: Any) -> Scenario:
@@ -15,7 +16,6 @@ def larger(name: str, **budgets: Any) -> Scenario:
     return replace(BY_NAME[name], name=f"{name}, large", **budgets)
 
 
-FAULTS = frozenset({"crash", "freeze", "again", "double", "lose"})
 ALL_KINDS = FAULTS | {"fumble"}
 INBOX_FAULTS = frozenset({"again", "stray", "copy"})
 LARGE: tuple[Scenario, ...] = (
@@ -55,4 +55,5 @@ LARGE: tuple[Scenario, ...] = (
     larger("schedule, a key that is taken", sessions=2, ticks=2, faults=1, kinds=FAULTS),
     larger("schedule, lost answers", ticks=2, asks=2, faults=2, kinds=frozenset({"unknown", "crash"})),
     larger("schedule, cancelled by a stranger", hands=2, ticks=2, faults=2, kinds=FAULTS | INBOX_FAULTS),
+    *(larger(name, **budgets) for name, budgets in MORE_WAITS.items()),
 )

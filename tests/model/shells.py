@@ -5,12 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.dead import replay_mark, replay_of, replayed
 from tenure.core.marks import place_of
 from tenure.core.outcomes import Why
+from tenure.core.pace import took_in
 from tenure.core.records import TERMINAL, Holder, Phase
 from tenure.status import cancelled_of
 from tests.model.cells import NOTHING, NOW, TICK
-from tests.model.commits import Done, No
+from tests.model.commits import Done, IsThere, No
 from tests.model.nodes import GaveUp, Shell
 from tests.model.supervisors import Supervisors
 
@@ -95,6 +97,13 @@ class Shells(Supervisors):
                 if "sweep looks" in self.without or not (yield ("holds", place.sequence)):
                     forget |= {seen.id}
                 continue
+            run_id = replayed(seen)
+            if run_id is not None:
+                for letter in (yield ("letters",)):
+                    if self.cells.letters[letter].run_id == run_id:
+                        yield ("remove letter", letter)
+                forget |= {seen.id}
+                continue
             origin = self.record((yield ("read", seen.origin)))
             if origin is None or not any(entry.id == seen.id for entry in origin.outbox):
                 forget |= {seen.id}
@@ -125,14 +134,79 @@ class Shells(Supervisors):
                 result = yield from self.commit(key, again, result.cell, once=once)
         if isinstance(result, Done):
             yield from self.perform(key, result.cell, result.effects)
-            return "accepted", command.run_id
+            return self.told(command, result.cell)
         if result.why == Why.ALREADY.value:
             yield from self.complete(key, result.cell)
-            return "accepted", command.run_id
+            return self.told(command, result.cell)
         record = self.record(result.cell)
         if record is not None and record.phase is Phase.WAITING:  # Client._help, of one that waits for long
             yield from self.complete(key, result.cell)
         return result.why, record.run_id if record is not None else ""
+
+    def told(self, command: c.Submit | c.Replace, cell: int) -> tuple[str, str]:
+        """A submit that is stored: taken in by a run that waits, or a run of its own."""
+        record = self.record(cell)
+        if record is not None and took_in(record, command.run_id):
+            return "kept", record.run_id
+        return "accepted", command.run_id
+
+    def trigger(self, key: str) -> Shell:
+        """``Client._start_early``: pinned to the run that it saw, as a cancel is [10]."""
+        pin = ""
+        try:
+            while True:
+                found = yield ("read", key)
+                record = self.record(found)
+                if record is None:
+                    return "not_found", ""
+                pin = record.run_id
+                command = c.Trigger(run_id=None if "pin" in self.without else pin)
+                del record
+                result = yield from self.commit(key, self.cells.command(command), found)
+                if isinstance(result, Done):
+                    yield from self.perform(key, result.cell, result.effects)
+                    return "triggered", pin
+                after = self.record(result.cell)
+                if (after is None or after.run_id != pin) and not result.unsure:
+                    del found, result, after, command
+                    continue
+                if result.why == Why.ALREADY.value:
+                    yield from self.complete(key, result.cell)
+                return result.why, pin
+        except GaveUp:
+            return "unknown", pin
+
+    def replay(self, key: str) -> Shell:
+        """``DeadLetters.replay``: of the newest letter, which is looked for again after the key was read; then it is removed."""
+        letters = yield ("letters",)
+        if not letters:
+            return "not_found", ""
+        letter = max(letters)
+        del letters
+        command = replay_of(self.cells.letters[letter])
+        once = ("trace", command.run_id)
+        try:
+            result = yield from self.commit(key, self.cells.command(command), NOTHING, check=IsThere(letter), once=once)
+            if isinstance(result, Done):
+                yield from self.perform(key, result.cell, result.effects)
+            elif result.why == Why.ALREADY.value:
+                yield from self.complete(key, result.cell)
+            elif result.why != Why.NOTHING.value:
+                return result.why, ""
+            del result, once
+            yield from self.forget_letter(key, letter)
+        except GaveUp:
+            return "unknown", command.run_id
+        return "kept", command.run_id
+
+    def forget_letter(self, key: str, letter: int) -> Shell:
+        """``DeadLetters._forget``: the letter, and then the memory of its replay."""
+        mark = replay_mark(self.cells.letters[letter])
+        if "letter first" not in self.without:
+            yield ("remove letter", letter)
+        yield from self.commit(key, self.cells.command(c.ForgetSeen(ids=frozenset({mark}))), None)
+        if "letter first" in self.without:
+            yield ("remove letter", letter)
 
     def cancel(self, key: str) -> Shell:
         """``Client.cancel``: pinned to the run that it saw first; a pin of unknown fate stays [10]."""

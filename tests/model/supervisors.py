@@ -74,6 +74,13 @@ class Supervisors(Workers):
         except GaveUp:  # the sweep finds it
             return
 
+    # -- supervisor/releases.py --------------------------------------------------------------------------------------
+
+    def release(self, key: str, run_id: str, cell: int, place: str) -> Shell:
+        """``Parking.release``: the wake-up first, then its message is removed."""
+        yield ("wake parked", key, run_id, cell)
+        yield ("unpark", key, run_id, place)
+
     # -- supervisor/schedules.py -------------------------------------------------------------------------------------
 
     def ask_for(self, key: str, number: int) -> Shell:

@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from tests.model import removals as r
+from tests.model import removals_waits as w
 from tests.model.cells import Broken
 from tests.model.explore import Explorer
 from tests.model.leases import Leases
@@ -101,6 +102,20 @@ GUARDS = (
     Guard("a schedule takes a key", "schedule, a key that is taken", (6,), r.keys_are_taken),
     Guard("chains end", "schedule, two supervisors", (6,), r.chains_end),
     Guard("fires are counted from now", "schedule, two supervisors", (6,), r.fires_are_counted_from_now),
+    Guard("a trigger takes a fire away", "schedule, triggered", (6,), w.a_trigger_keeps_its_tick),
+    Guard("nobody wakes what a gone switch held", "pause and resume", (7,), without="releases"),
+    Guard("what has begun is dropped", "dropped by a rate", (6,), w.what_has_begun_is_dropped),
+    Guard(
+        "[14] a submit that was taken in is decided anew",
+        "debounced, lost answers",
+        (6,),
+        w.nothing_was_taken_in,
+        "once",
+    ),
+    Guard("a spawn does not join what cools down", "cooldown of a spawn", (6,), w.spawns_join_nothing),
+    Guard("purged while a replay is not settled", "replayed", (8,), w.purged_over_a_mark),
+    Guard("no look at the letter", "replayed", (1, 6), without="letter look"),
+    Guard("a replay is forgotten before its letter is gone", "replayed and purged", (1, 6), without="letter first"),
     Guard("chains begin at once", "schedule, cancelled by a stranger", (6,), r.chains_begin_at_once),
 )
 

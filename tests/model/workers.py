@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from tenure.core import commands as c
 from tenure.core.outcomes import Did, Why
+from tenure.core.pace import settled_by
 from tenure.core.records import Entry, Holder, Phase, Task
-from tests.model.cells import BOOM, NOW
+from tests.model.cells import BOOM, NOW, TICK, parked
 from tests.model.commits import Commits, Done, No
 from tests.model.nodes import Fumbled, GaveUp, Shell
 
@@ -26,6 +27,12 @@ class Drop(NamedTuple):
     """Acknowledge it; ``decided``: this check ended the run."""
 
     decided: Done | None
+
+
+class Held(NamedTuple):
+    """A switch keeps its body from being started."""
+
+    cell: int
 
 
 class Workers(Commits):
@@ -56,7 +63,10 @@ class Workers(Commits):
             task, cell = record.task, done.cell
             yield from self.perform(key, cell, done.effects)
             del looked, done, record, snap
-            ended = yield ("body", key, holder, cell)
+            if (yield ("held?",)):  # Handler._body: switched off while the claim was under way
+                ended = "halted"
+            else:
+                ended = yield ("body", key, holder, cell)
             if (yield ("marked?", "evicted", holder)):
                 yield from self.confirm_and_tell(key, holder)
                 return
@@ -86,16 +96,55 @@ class Workers(Commits):
         """``Head.look``: the usual claim is one CAS on what the wake-up carries, with no read."""
         found = snap
         known = self.record(found)
-        if known is None or known.previous:
+        fresh = known is None or bool(known.previous)
+        if fresh:
             found = yield ("read", key)
         del known, snap
-        claim = c.Claim(session=session, run_id=run_id, next_run_id="")
+        while True:
+            switch = yield ("held?",)
+            looked = yield from self.ask(session, key, run_id, found, held=bool(switch))
+            if not isinstance(looked, Held):
+                return looked
+            found = looked.cell
+            if fresh:
+                if (yield from self.park(key, run_id, found, switch)):
+                    return Drop(None)
+            else:
+                found = yield ("read", key)
+            fresh = True
+            del looked, switch
+
+    def park(self, key: str, run_id: str, cell: int, switch: int) -> Shell:
+        """``Holds.park``: who wakes those that wait may have looked before this was stored."""
+        yield ("park", key, run_id, cell, switch)
+        if "park look" not in self.without and (yield ("gone?", switch)):
+            yield ("unpark", key, run_id, parked(str(switch)))
+            return False
+        return True
+
+    def ask(self, session: str, key: str, run_id: str, found: int, *, held: bool) -> Shell:
+        """``Head._look`` from here on: claim, and find out about what is in the way."""
+        claim = c.Claim(session=session, run_id=run_id, next_run_id="", held=held)
         while True:
             mine = ("claim", session, run_id, claim.own_lost)
             result = yield from self.commit(key, self.cells.command(claim), found, mine)
             if isinstance(result, Done):
                 record = self.record(result.cell)
                 return Won(result) if record is not None and record.holder is not None else Drop(result)
+            if result.why == Why.HELD.value:
+                return Held(result.cell)
+            if result.why == Why.LIMITED.value:
+                found = result.cell
+                answer = yield ("rate?", found)
+                if answer == "parked":
+                    yield ("park", key, run_id, found, "rate")
+                    return Drop(None)
+                record = self.record(found)
+                attempt = record.attempt + 1 if record is not None else 0
+                excess = "full" if answer == "excess" else ""
+                claim = replace(claim, permit=attempt, excess=excess, settled=settled_by(record))
+                del result, record, answer, attempt, excess
+                continue
             if result.why != Why.BUSY.value:
                 return (yield from self.refused(session, key, run_id, result))
             again = yield from self.knowing_more(key, claim, result.cell)
@@ -107,9 +156,10 @@ class Workers(Commits):
 
     def refused(self, session: str, key: str, run_id: str, result: No) -> Shell:
         """``Head._refused``: what is void derives the record's missing effects before it is dropped."""
-        if result.why == Why.NOT_DUE.value:
-            return "later"
         record = self.record(result.cell)
+        if result.why == Why.NOT_DUE.value:
+            settles = record is not None and record.settling is not None
+            return Drop(None) if settles and (yield from self.put_off(key, run_id)) else "later"
         if record is not None:
             confirmed = yield from self.confirm_gone(session, key, run_id, result.cell)
             if isinstance(confirmed, Done):
@@ -119,6 +169,17 @@ class Workers(Commits):
             if record.uncounted:
                 yield from self.take(key, c.TakeCounts(tag=f"{session}/{run_id}"), None)
         return Drop(None)
+
+    def put_off(self, key: str, run_id: str) -> Shell:
+        """``Head._put_off``: a timer for what later submits have moved on."""
+        found = yield ("read", key)
+        newest = self.record(found)
+        if newest is None or newest.run_id != run_id or newest.phase is not Phase.WAITING:
+            return False
+        if newest.due <= NOW + TICK * (yield ("clock?",)):
+            return False
+        yield ("wake", key, found)
+        return True
 
     def knowing_more(self, key: str, claim: c.Claim, cell: int) -> Shell:
         """``Head._knowing_more``: find out about those who are in the way, and claim again."""
@@ -146,7 +207,7 @@ class Workers(Commits):
                 and entry.session == session
                 and not (yield ("has body?", entry.holder(), run_id))
             ):
-                confirmed = yield from self.confirm(session, key, entry.holder())
+                confirmed = yield from self.confirm(session, key, entry.holder(), f"/{run_id}")
         return confirmed
 
     # -- worker/tail.py ----------------------------------------------------------------------------------------------
@@ -193,8 +254,9 @@ class Workers(Commits):
         except (GaveUp, Fumbled):  # it looks again
             return
 
-    def confirm(self, session: str, key: str, holder: Holder) -> Shell:
-        tag = f"{session}/{holder.run_id}/{holder.attempt}"
+    def confirm(self, session: str, key: str, holder: Holder, by: str = "") -> Shell:
+        """``by`` makes the tag one's own: a body's end, and another delivery's head check, may confirm it at once."""
+        tag = f"{session}/{holder.run_id}/{holder.attempt}{by}"
         return (yield from self.take(key, c.Confirm(holder=holder, tag=tag), None))
 
     def take(self, key: str, command: c.Confirm | c.ExpirePrevious | c.TakeCounts | c.Evict, at: int | None) -> Shell:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tenure.core.records import Holder
-from tests.model.books import Books, Ledger, acknowledged, begun, buried, check_counts, learned
-from tests.model.cells import NOTHING, Broken, Cells, named
+from tests.model.books import (
+    Books,
+    Ledger,
+    acknowledged,
+    begun,
+    buried,
+    check_counts,
+    learned,
+    unburied,
+)
+from tests.model.cells import NOTHING, Broken, Cells, is_parked, named
 from tests.model.nodes import Nodes
 from tests.model.shells import Shells
 
@@ -15,7 +24,7 @@ CLOSED = frozenset({FROZEN, EXPIRED, DRAINED})
 ALIVE = frozenset({OPEN, DRAINING, FROZEN})
 NOBODY = ""
 Wakeup = tuple[str, str, int, str]
-"""Key, run id, the cell that it carries, and the session that has it in hand."""
+"""Key, run id, the cell that it carries, and the session that has it in hand; or, as ``parked`` says, what it waits for."""
 
 
 Memo = tuple[str, str, int, int]
@@ -45,7 +54,10 @@ class Proc(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything there is, in canonical order. ``left``: budgets; ``todo``: commands not given yet."""
+    """Everything there is, in canonical order.
+
+    ``todo``: commands not given yet. ``board``: the newest switch, and whether it is on. ``letters``: of the dead.
+    """
 
     keys: tuple[tuple[str, int, int], ...]
     wakeups: tuple[Wakeup, ...]
@@ -65,17 +77,26 @@ class State(NamedTuple):
     inbox: tuple[Letter, ...] = ()
     memos: tuple[Memo, ...] = ()
     asks: tuple[int, ...] = ()
+    board: tuple[int, bool] = (0, False)
+    letters: tuple[int, ...] = ()
 
 
 class World:
     """Programs, cells and books of one exploration."""
 
     def __init__(
-        self, without: frozenset[str] = frozenset(), *, unknowns: bool = True, merge: bool = True, untold: bool = False
+        self,
+        without: frozenset[str] = frozenset(),
+        *,
+        unknowns: bool = True,
+        merge: bool = True,
+        untold: bool = False,
+        pauses: bool = False,
     ) -> None:
         self.cells = Cells()
         self.without = without
         self.unknowns = unknowns
+        self.pauses = pauses
         self.merge = merge
         self.untold = untold
         self.shells = Shells(self.cells, without)
@@ -101,6 +122,7 @@ class Draft:
         self.expiries, self.drains = state.expiries, state.drains
         self.books = state.books
         self.inbox, self.memos, self.asks = list(state.inbox), state.memos, state.asks
+        self.board, self.letters = state.board, state.letters
 
     @property
     def sure(self) -> bool:
@@ -115,25 +137,11 @@ class Draft:
         self.procs.sort()
         self.inbox.sort()
         return State(
-            tuple(sorted((key, cell, life) for key, (cell, life) in self.keys.items())),
-            tuple(self.wakeups),
-            tuple(self.sessions),
-            tuple(self.procs),
-            self.signals,
-            self.marks,
-            self.late,
-            self.todo,
-            self.tick,
-            self.faults,
-            self.looks,
-            self.ticks,
-            self.expiries,
-            self.drains,
-            self.books,
-            tuple(self.inbox),
-            self.memos,
-            self.asks,
-        )
+            tuple(sorted((key, cell, life) for key, (cell, life) in self.keys.items())), tuple(self.wakeups),
+            tuple(self.sessions), tuple(self.procs), self.signals, self.marks, self.late, self.todo, self.tick,
+            self.faults, self.looks, self.ticks, self.expiries, self.drains, self.books, tuple(self.inbox), self.memos,
+            self.asks, self.board, self.letters,
+        )  # fmt: skip
 
     def _refuse_stale(self) -> None:
         """A revision never comes back: a CAS at an old one is refused whenever it comes, and a wake-up that carries one is read."""
@@ -147,7 +155,7 @@ class Draft:
                     stale = True
                     break
         for number, (key, run_id, snap, hand) in enumerate(self.wakeups):
-            if snap != NOTHING and hand == NOBODY and self.cell(key) != snap:
+            if snap != NOTHING and (hand == NOBODY or is_parked(hand)) and self.cell(key) != snap:
                 self.wakeups[number] = (key, run_id, NOTHING, hand)
 
     # -- bucket ------------------------------------------------------------------------------------------------------
@@ -185,9 +193,17 @@ class Draft:
         if self.late:  # what expects another revision is refused whenever it comes
             self.late = tuple(write for write in self.late if write[0] != key or write[1] == cell)
 
-    def bury(self, entry: str) -> None:
-        """Into the stream of dead letters."""
+    def bury(self, entry: str, letter: int) -> None:
+        """Into the stream of dead letters, which takes none that it lately had."""
+        known = dict(self.books.entries).get(entry)
         self.books = buried(self.books, entry)
+        if not known:
+            self.letters = tuple(sorted({*self.letters, letter}))
+
+    def remove_letter(self, letter: int) -> None:
+        """It was replayed."""
+        unburied(self.books, self.world.cells.letters[letter])
+        self.letters = tuple(other for other in self.letters if other != letter)
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -212,7 +228,8 @@ class Draft:
 
     def acknowledge(self, proc: Proc) -> None:
         """Not fenced: the ack of a delivery that was repeated elsewhere counts too."""
-        for hand in (proc.owner, *sorted({w[3] for w in self.wakeups} - {proc.owner})):
+        others = {w[3] for w in self.wakeups if not is_parked(w[3])} - {proc.owner}
+        for hand in (proc.owner, *sorted(others)):
             held = (proc.key, proc.run_id, proc.snap, hand)
             if held in self.wakeups:
                 self.wakeups.remove(held)
@@ -256,6 +273,8 @@ class Draft:
                     answer = self.cell(request[1])
                 case "clock?":
                     answer = self.tick
+                case "held?" if not self.world.pauses:
+                    answer = 0
                 case "marked?":
                     answer = (request[1], *plain(request[2])) in self.marks
                 case "has body?":
