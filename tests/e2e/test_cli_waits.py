@@ -73,3 +73,21 @@ def test_who_waits_for_a_run_that_runs_is_told_nothing(
     monkeypatch.setattr("tenure.cli.waits._AFTER_SECONDS", 0.1)
     nap = ("submit", "tasks:app", "nap", "--arg", "seconds=0.7", "--wait")
     assert cli.fast(*nap)[1] == ""
+
+
+def test_a_module_that_waits_when_it_is_imported_is_told_of(own: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.cli.parsing._LONG_SECONDS", 0.1)
+    waits = "import time\nfrom tenure import App\n\ntime.sleep({})  # body: of a script\napp = App('unused')\n"
+    for seconds, told in ((0.5, True), (0.0, False)):
+        name = f"imported_{told}".lower()
+        (own.folder / f"{name}.py").write_text(waits.format(seconds), encoding="utf-8")
+        said = own.fast("submit", f"{name}:app", "nothing", code=2)[1]
+        assert (f"the import of '{name}' takes long" in said) is told
+
+
+def test_a_worker_of_an_app_without_actors_says_so(own: Cli) -> None:
+    (own.folder / "bare.py").write_text(f"from tenure import App\n\napp = App('{own.namespace}')\n", encoding="utf-8")
+    worker = own.start("worker", "bare:app")
+    assert "ready" in line_of(worker)
+    assert end(worker) == 0
+    assert "has no actors, so this worker runs nothing" in (own.folder / "stderr.log").read_text(encoding="utf-8")

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,13 @@ import msgspec
 
 from tenure.actors import Call
 from tenure.app import App
+from tenure.cli.problems import complain
 from tenure.core.errors import ConfigError, InvalidCall
 from tenure.core.shares import check_queues
 from tenure.times import seconds_in
 
 _OURS = Path(__file__).parents[1]
+_LONG_SECONDS = 5.0
 
 
 def load_app(target: str) -> App:
@@ -50,9 +55,23 @@ def _as_module(path: str) -> str:
     return ".".join(filter(None, parts)) or "tenure.examples.documents"
 
 
+@contextmanager
+def _told_if_it_takes_long(name: str) -> Iterator[None]:
+    """A script that runs itself when it is imported, and perhaps waits for the very worker that imports it, looks like a hang."""
+    told = f"the import of {name!r} takes long: if it runs something of its own, put that under `if __name__ == '__main__':`"
+    timer = threading.Timer(_LONG_SECONDS, complain, [told])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _import(name: str) -> Any:
     try:
-        return importlib.import_module(name)
+        with _told_if_it_takes_long(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(missing + "."):

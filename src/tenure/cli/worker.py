@@ -114,7 +114,15 @@ def _ignore_exit(error: SystemExit) -> None:
 
 
 def _doubt(queues: Iterable[str], app: App) -> None:
-    """A mistyped queue would be worked on in silence for ever. It is no error: other apps' runs may wait there."""
+    """A mistyped queue would be worked on in silence for ever. It is no error: other apps' runs may wait there.
+
+    Nor is an app whose actors are in modules that nobody imports.
+    """
+    if not app.actors:
+        complain(
+            f"app {app.namespace!r} has no actors, so this worker runs nothing: import the modules that define them"
+        )
+        return
     used = sorted({actor.task.queue for actor in app.actors.values()})
     for name in queues:
         if name not in used:
