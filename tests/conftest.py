@@ -8,7 +8,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from tenure import App, Client
 from tenure.supervisor import Supervisor
 from tenure.testing import nats_cluster
 from tenure.worker import Worker
+from tests import logged
 from tests.support import FAST, SERVERS, wait_until
 
 _numbers = itertools.count()
@@ -174,6 +175,31 @@ class Supervisors:
 def supervisors(nats_server: str) -> Supervisors:
     """For ``async with supervisors.run(app) as supervisor: ...``."""
     return Supervisors(nats_server)
+
+
+_passed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell fixtures whether their test has passed."""
+    report = yield
+    if report.when == "call":
+        item.stash[_passed] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def log_events(request: pytest.FixtureRequest) -> Iterator[logged.Heard]:
+    """What is logged is as the log table says, and where a test is named for an event, it has seen that (``logged``)."""
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    with logged.listening() as heard:
+        yield heard
+    for log in folder.glob("*.log") if folder is not None else ():
+        heard.read(log)
+    assert not heard.wrong, "\n".join(heard.wrong)
+    missing = logged.wanted(request.node.nodeid) - heard.events
+    assert not (missing and request.node.stash.get(_passed, False)), f"it was to show {missing}"
 
 
 @pytest.fixture(autouse=True)

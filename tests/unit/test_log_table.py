@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from tenure.telemetry import get_logger
+from tests.logged import Heard, listening
+from tests.seen_in import SEEN_IN, UNSEEN
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tenure"
 CODE = """
@@ -93,3 +97,69 @@ def test_what_is_written_is_read_off_the_code(script: dict[str, Any]) -> None:
 def test_what_cannot_be_read_off_the_code_is_refused(script: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError, match=r"thing:2|line 2"):
         list(script["_written_in"](ast.parse(f"def work(self):\n    {line}\n"), "thing"))
+
+
+# -- events as they are really logged: `log_events` in conftest.py listens to every test ---------------------------------
+
+
+def test_each_event_is_seen_in_a_test_or_it_is_said_why_not(script: dict[str, Any]) -> None:
+    assert SEEN_IN.keys() | UNSEEN.keys() == script["MEANINGS"].keys()
+    assert SEEN_IN.keys() & UNSEEN.keys() == set()
+
+
+def test_the_tests_in_which_events_are_seen_are_made_at_every_change() -> None:
+    """They are there, by these names, and are not left out of `make test`."""
+    problems = []
+    for event, test in SEEN_IN.items():
+        file, _, name = test.partition("::")
+        functions = {
+            node.name: [ast.unparse(one) for one in node.decorator_list]
+            for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        marks = functions.get(name.partition("[")[0])
+        if marks is None or "pytest.mark.long" in marks:
+            problems.append(f"{event}: {test}")
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "fields", "fault"),
+    [
+        ("run.taken_over", "info", {"key", "run_id", "attempt"}, ""),
+        ("run.taken_over", "info", {"key", "run_id"}, "run.taken_over at info"),
+        ("run.taken_over", "info", {"key", "run_id", "attempt", "args"}, "run.taken_over at info"),
+        ("run.taken_over", "warning", {"key", "run_id", "attempt"}, "run.taken_over at warning"),
+        ("run.stuck", "error", {"key", "run_id", "told"}, ""),
+        ("run.stuck", "error", {"key", "run_id", "told", "attempt"}, ""),
+        ("run.made", "info", {"key"}, "run.made is in no table"),
+    ],
+)
+def test_an_event_that_is_not_as_the_table_says_is_noticed(
+    event: str, level: str, fields: set[str], fault: str
+) -> None:
+    heard = Heard()
+    heard.take(event, level, fields)
+    assert [wrong[: len(fault)] for wrong in heard.wrong] == ([fault] if fault else [])
+
+
+def test_events_are_heard_whatever_the_level_and_with_a_traceback(tmp_path: Path) -> None:
+    """In this process as it logs them, of others from what they have written as JSON."""
+    from tenure import health
+
+    with listening() as heard:
+        health._log.debug("scrape.dropped", client="c", error="e")
+        health._log.error("scrape.failed", client="c", exc_info=True)
+        get_logger("tenure.body").info("greeted", name="Ada")  # a body's own
+    assert heard.events == {"scrape.dropped", "scrape.failed"}
+    assert heard.wrong == []
+    with listening() as after:
+        pass
+    health._log.debug("scrape.dropped", client="c", error="e")
+    assert after.events == set()
+    log = tmp_path / "lines.txt"
+    log.write_text(
+        '{"event": "drain.started", "level": "info", "timestamp": "t", "running": 1}\n{"event": "dra', "utf-8"
+    )
+    heard.read(log)
+    assert "drain.started" in heard.events
