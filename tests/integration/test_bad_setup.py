@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 
 from tenure import App, Config, ConfigError, Retry, TenureError, Unavailable
 from tenure.nats.binary import find_binary
+from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.urls import check_url
 from tests.support import FAST, wait_until
 
@@ -258,6 +259,22 @@ async def test_what_is_no_address_is_an_error_that_shows_it(url: str, app: App):
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
+
+
+def lie_in_the_way(store: Path, stream: str) -> None:
+    (streams,) = store.rglob("streams")
+    (streams / stream).write_text("in the way")
+
+
+async def test_a_stream_whose_files_could_not_be_made_at_first_is_made(namespace: str, tmp_path: Path):
+    """Something is in their place. Such a refusal came from a cluster too, for one stream of thousands, and did not come again."""
+    app = App(namespace)
+    with EmbeddedServer(store=tmp_path) as server:
+        async with App("other").connect(server.url):
+            lie_in_the_way(tmp_path, app.names.runs_stream)
+        async with app.connect(server.url) as client:
+            assert await client.status("k") is None
+
 
 DIFFERENCES = [
     ("runs_stream", {"allow_direct": True}, "allow_direct"),

@@ -30,6 +30,8 @@ _INCARNATION = "tenure.incarnation"
 _SCHEMA = "tenure.schema"
 _NAME_IN_USE = 10058
 _NO_CLUSTER = 10074
+_NO_STORE = 10049
+"""A server could not make a stream's files, and has taken away what there was of them: the next try may well succeed."""
 _WORK_STREAM = re.compile(r"TENURE_([A-Za-z0-9_-]+)_WORK")
 _SPECS: tuple[Callable[[Names, int, str], dict[str, Any]], ...] = (
     runs.spec,
@@ -331,7 +333,7 @@ async def _call(conn: Connection, call: str, body: dict[str, Any]) -> dict[str, 
         msg = f"{call}: {answer.description}"
         if answer.err_code == _NO_CLUSTER:
             msg += f"; {body.get('num_replicas')} replicas need a cluster of as many servers"
-        if answer.code != UNAVAILABLE:
-            raise ConfigError(msg)
-        if not await patience.pause():  # a cluster between two leaders, or without a quorum
-            raise Unavailable(msg)
+        passes = answer.code == UNAVAILABLE  # a cluster between two leaders, or without a quorum
+        if (passes or answer.err_code == _NO_STORE) and await patience.pause():
+            continue
+        raise Unavailable(msg) if passes else ConfigError(msg)
