@@ -226,9 +226,10 @@ async def test_who_is_named_while_another_run_has_the_place_waits_without_asking
 
 
 async def quick_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch, n: int = 1) -> None:
-    """Places have come back here every few milliseconds lately, and one that is not needed is kept for as long as a test takes."""
+    """Places come back here soon enough to claim ahead, however slow this machine; one that is not needed is kept while a test runs."""
     monkeypatch.setattr("tenure.crew._JUDGED_SECONDS", 1e-6)
     monkeypatch.setattr("tenure.crew._BURST_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.crew._AHEAD_SECONDS", 60.0)
     monkeypatch.setattr("tenure.gates._KEEP_SECONDS", 60.0)
     for run in ("first", "second"):
         assert await ask(stores, run, n) is Answer.GRANTED
