@@ -11,6 +11,7 @@ from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive
 from tenure.core.given import number, plain, text_fault, whole
 from tenure.core.outcomes import Why
 from tenure.core.records import Record
+from tenure.status import status_of
 
 T = TypeVar("T")
 MAX_REASON_BYTES = 4_096
@@ -82,7 +83,7 @@ def _refusal(field: str, what: str) -> InvalidCall:
     return InvalidCall(f"{field} {what}", field=field)
 
 
-def refusal(record: Record, revision: int, why: Why, *, reject: bool) -> KeyConflict | KeyIsLive | None:
+def refusal(record: Record, revision: int, why: Why, *, reject: bool, now: float) -> KeyConflict | KeyIsLive | None:
     """The error for a submit or replace that was refused over this record; None if its caller gets the live run instead."""
     about = about_run(record, revision)
     if why is Why.DIFFERS:
@@ -91,5 +92,6 @@ def refusal(record: Record, revision: int, why: Why, *, reject: bool) -> KeyConf
         crowd = "too many bodies of older generations still running: wait for some to end"
         return KeyIsLive(f"{record.key!r} has {crowd}", **about)
     if reject and why is not Why.COOLING:
-        return KeyIsLive(f"{record.key!r} is live (generation {record.generation}, {record.phase.value})", **about)
+        phase = status_of(record, now).phase
+        return KeyIsLive(f"{record.key!r} is live (generation {record.generation}, {phase})", **about)
     return None

@@ -241,7 +241,8 @@ class Client(Holding, Bulk):
                 )
             generation = generation_of(record, command.run_id)
             return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
-        error = refusal(record, revision, why, reject=isinstance(command, c.Submit) and command.if_live == "reject")
+        reject = isinstance(command, c.Submit) and command.if_live == "reject"
+        error = refusal(record, revision, why, reject=reject, now=self.now())
         if error is not None:
             raise error
         await self.stores.help(result.found, self.stores.runs.patience())

@@ -103,7 +103,7 @@ def test_a_replay_over_a_live_key_is_exit_code_1_and_says_what_to_do(buried: Cli
     buried.fast("submit", "tasks:app", "say", "--key", "a", "--arg", "text=x", "--delay", "1h")
     out, err = buried.fast("dead", "replay", "a", code=1)
     assert out == ""
-    assert "'a' is live (generation 3, waiting)" in err
+    assert "'a' is live (generation 3, scheduled)" in err
     assert "`tenure cancel a`" in err
     assert len(buried.fast_json("dead", "ls")) == 3
 

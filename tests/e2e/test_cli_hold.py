@@ -230,10 +230,10 @@ def test_what_is_wrong_is_named(own: Cli) -> None:
         (("block", "--app", "tasks:app", "--actor", "greet", "--where", "times > x"), "of type int"),
         (("block", "--actor", "say", "--where", "text"), "no comparison such as"),
         (("block", "--actor", "say", "--where", "text between 9 and 5"), "nothing is between"),
-        (("cancel",), "pattern is missing"),
+        (("cancel",), "say what to cancel: a KEY, or"),
         (("cancel", "k", "--pattern", "a*"), "not both"),
         (("cancel", "k", "--dry-run"), "not both"),
         (("cancel", "--pattern", "*"), "fits every key"),
-        (("cancel", "--pattern", "a*", "--run", "x"), "--run goes with a KEY"),
+        (("cancel", "--pattern", "a*", "--run", "x"), "--run and --lost-key go with a KEY"),
     ):
         assert named in own.fast(*arguments, code=2)[1], arguments

@@ -65,6 +65,8 @@ def test_a_folder_with_too_few_documents_is_told(tmp_path: Path) -> None:
     (tmp_path / "only.txt").write_text(WORDS, encoding="utf-8")
     done = Cli(tmp_path, "", "unused")("demo", str(tmp_path), code=2)
     assert done.stderr == f"tenure: found 1 documents in {tmp_path}; the demonstration needs at least 7\n"
+    done = Cli(tmp_path, "", "unused")("demo", str(tmp_path / "nowhere"), code=2)
+    assert done.stderr == f"tenure: there is no folder {tmp_path / 'nowhere'}\n"
 
 
 @pytest.mark.long

@@ -69,6 +69,8 @@ def cancel(
     if key is None:
         if run is not None or lost_key:
             raise ConfigError("--run and --lost-key go with a KEY")
+        if wanted == Wanted():
+            raise ConfigError("say what to cancel: a KEY, or every run of a --pattern, --actor, --queue or --phase")
         wanted = wanted.check()
         the_app = o.app_for(namespace, app)  # what ends many runs is to be said in full
         return _cancel_many(the_app, url, wanted, reason=reason, dry_run=dry_run, as_json=as_json)

@@ -236,6 +236,8 @@ def _find(folder: Path | None, limit: int) -> list[Any]:
     """Documents and their roles; in a thread, because it walks a file system."""
     from tenure.examples.documents import find_documents
 
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}")
     paths = find_documents(folder, limit)
     if len(paths) < LEAST_DOCUMENTS:
         where = f"in {folder}" if folder is not None else "on this machine"

@@ -45,10 +45,12 @@ async def told_if_it_waits(client: Client, key: str) -> AsyncIterator[None]:
 
 
 async def why_it_waits(client: Client, key: str) -> str:
-    """Why a run that is due does not start; empty if there is no reason, or none that can be seen within a second."""
+    """Why a run does not start; empty if there is no reason, or none that can be seen within a second."""
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
             status = await client.status(key)
+            if status is not None and status.phase == "scheduled":
+                return f"{key!r} is scheduled: it is due at {brief(status.due)}"
             if status is None or status.phase != "queued":
                 return ""
             hold = await client.held_by(key)
