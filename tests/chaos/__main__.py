@@ -33,7 +33,12 @@ def _asked() -> argparse.Namespace:
         help="no other (servers are left alone); may be repeated",
     )
     parser.add_argument("--least-keys", type=int, default=0, help="a run with fewer has shown too little, and fails")
-    parser.add_argument("--exact", action="store_true", help="fail also if counters cannot be held to what was stored")
+    parser.add_argument(
+        "--exact",
+        choices=("ends", "fenced"),
+        default="",
+        help="fail also if counters of these cannot be held to be exact",
+    )
     parser.add_argument(
         "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
     )

@@ -71,10 +71,11 @@ def table_of(
     return table
 
 
-def too_few(evidence: Evidence, *, keys: int, exact: bool = False) -> str:
+def too_few(evidence: Evidence, *, keys: int, exact: str = "") -> str:
     """Why the run has shown too little, empty if it has not; with no least number of ``keys`` nothing is too little.
 
-    ``exact``: the counters must have been held to the records, and some process must have ended before the others.
+    ``exact``: of "ends" the counters must have been held to the records, and some process must have ended before the
+    others; of "fenced" to what the history was told.
     """
     if not keys:
         return ""
@@ -85,7 +86,9 @@ def too_few(evidence: Evidence, *, keys: int, exact: bool = False) -> str:
         "commands acknowledged": (sum(line.acked and not line.refusal for line in evidence.commands), 1),
         "commands rejected": (len(evidence.rejected), 1),
     }
-    if exact:
+    if exact == "fenced":
+        seen["runs fenced"] = (sum(evidence.counts.fenced.values()) if evidence.told_exactly else 0, 1)
+    if exact == "ends":
         names = [death.name for death in evidence.deaths if death.ready and death.role in {"worker", "supervisor"}]
         seen |= {
             "looks at what was to be counted exactly": (int(evidence.counted_exactly and not evidence.missing), 1),

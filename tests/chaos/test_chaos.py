@@ -68,35 +68,30 @@ def test_every_invariant_holds_while_leaders_die_and_members_are_cut_off() -> No
     )
 
 
-_COUNTED = (
-    "--seconds",
-    "6",
-    "--every",
-    "0.4",
-    "--keys",
-    "200",
-    "--rate",
-    "40",
-    "--quiet",
-    "40",
-    "--least-keys",
-    "50",
-    "--exact",
-)
+_COUNTED = ("--every", "0.4", "--keys", "200", "--rate", "40", "--quiet", "40", "--least-keys", "50")
+_ENDS = (*_COUNTED, "--seconds", "6", "--exact", "ends")
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(120)
-def test_superseded_fenced_and_cancelled_add_up_exactly_where_processes_end_in_order() -> None:
+def test_superseded_and_cancelled_add_up_exactly_where_processes_end_in_order() -> None:
     """Workers and supervisors drain in mid-run: what each counted until its very end, summed, is what the records tell."""
-    chaos(*_COUNTED, "--only", "term", seconds=100)
+    chaos(*_ENDS, "--only", "term", seconds=100)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(120)
 def test_counters_add_up_but_for_the_last_writes_of_those_killed_with_9() -> None:
     """No fewer than there were, less what each of them can have counted between its last scrape and its end; never more."""
-    chaos(*_COUNTED, "--only", "kill", "--least-kills", "4", seconds=100)
+    chaos(*_ENDS, "--only", "kill", "--least-kills", "4", seconds=100)
+
+
+@pytest.mark.long
+@pytest.mark.chaos
+@pytest.mark.timeout(160)
+def test_fenced_add_up_exactly_with_what_the_history_was_told_while_processes_freeze() -> None:
+    """By process: a worker is frozen past its session's ttl, another takes its run over, and the old body comes to its end."""
+    chaos(*_COUNTED, "--seconds", "20", "--exact", "fenced", "--only", "freeze", seconds=150)
 
 
 @pytest.mark.long

@@ -83,5 +83,14 @@ def test_a_run_that_is_to_count_exactly_must_have_something_to_count(
 ) -> None:
     evidence = counted()
     take_away(evidence)
-    assert too_few(evidence, keys=2, exact=True) == told
+    assert too_few(evidence, keys=2, exact="ends") == told
     assert too_few(evidence, keys=2) == ""
+
+
+def test_a_run_that_is_to_count_what_is_fenced_must_have_some() -> None:
+    evidence = full()
+    assert too_few(evidence, keys=2, exact="fenced") == "only 0 runs fenced"
+    evidence.counts = Counts(fenced={1: 1})
+    assert too_few(evidence, keys=2, exact="fenced") == "only 0 runs fenced", "the history was not told of all"
+    evidence.told_exactly = True
+    assert too_few(evidence, keys=2, exact="fenced") == ""
