@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tenure import App, Client, UnreadableRecord
 from tenure.core import commands as c
-from tenure.core.records import Seen, encode
+from tenure.core.records import Seen, encode, state_of
+from tenure.nats.scan import STATE
 from tests.conftest import Supervisors, Workers
 from tests.support import FAST, wait_until
 
@@ -42,6 +43,30 @@ async def test_an_unreadable_record_is_left_alone_and_stops_nobody_else(
             await client.stores.conn.put(app.names.record(key), encode(found.record))
         assert [await run.result(timeout=10) for run in runs] == [f"{n}" for n in range(12)]
         assert running.worker.metrics.errors["handler"] == 0
+
+
+async def test_a_record_that_another_actor_was_written_into_goes_to_those_who_know_it(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Its wake-up names one that is known here, so the claim is sent, is refused, and is made again on what there is now."""
+
+    @app.actor
+    async def known(text: str) -> str:
+        return text
+
+    run = await client.submit(known.call("x"), key="k")
+    record = (await client.stores.runs.read("k")).record
+    assert record is not None
+    changed = replace(record, task=replace(record.task, actor="nobody"))
+    await client.stores.conn.put(app.names.record("k"), encode(changed), {STATE: state_of(changed)})
+    async with workers.run(app) as running:
+        metrics = running.worker.metrics
+        await wait_until(lambda: metrics.outcomes["nobody", "handed_back"], description="it goes back")
+        status = await run.status()
+        assert status is not None
+        assert (status.phase, status.actor, status.failures) == ("queued", "nobody", 0)
+        assert await (await client.submit(known.call("fine"))).result(timeout=5) == "fine"
+        assert metrics.errors["handler"] == 0
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,8 @@ DECISIONS = (
     Guard(
         "tail check: [24] who is fenced by a later attempt of its run does not acknowledge",
         "src/tenure/worker/handler.py",
-        "            not fenced\n        ):",
-        "            True\n        ):",
+        "        if not fenced:\n",
+        "        if True:\n",
         (REAL + "test_cut_off.py::test_a_fenced_attempt_leaves_the_message_to_the_attempt_after_it",),
     ),
     Guard(

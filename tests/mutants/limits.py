@@ -164,7 +164,7 @@ LIMITS = (
     Guard(
         "limits: a body that is claimed ahead waits for its place",
         "src/tenure/worker/handler.py",
-        "        placed = live.ticket is None or await live.ticket.place()\n",
+        "        placed = known and (live.ticket is None or await live.ticket.place())\n",
         "        placed = True\n",
         (REAL + "test_limits.py::test_places_that_are_passed_on_within_a_process_are_never_more_than_n",),
     ),

@@ -192,8 +192,9 @@ class Handler:
                 await self._stores.carry_out(committed, patience)
             except StillOwed as error:  # an old debt to another key: no reason not to run
                 _log.error("outbox.unpaid", key=live.key, run_id=live.run_id, error=str(error))
-        placed = live.ticket is None or await live.ticket.place()
         metrics, actor = self._metrics, record.task.actor
+        known = actor in self._app.actors  # still: somebody may have written over the record since it was looked at
+        placed = known and (live.ticket is None or await live.ticket.place())
         metrics.in_progress[actor] += 1
         started = self._stores.clock.steady()
         try:
@@ -281,9 +282,8 @@ class Handler:
             _log.info("run.superseded", where=void.where, **about)
         await tell_tail(self._stores.history, context, void)
         await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
-        if (
-            not fenced
-        ):  # else neither ack nor nak: it is the later attempt's message too, and may be its only wake-up [24]
+        # Fenced, neither ack nor nak: it is the later attempt's message too, and may be its only wake-up [24].
+        if not fenced:
             await self._stores.work.ack(live.reply)
 
     def _context(self, live: Live, record: Record, revision: int, lease: Lease) -> Context:
