@@ -1,5 +1,7 @@
 """``python -m tests.fuzz [--seconds N] [TARGET ...]``: each target by itself, steered by what of our code it reaches.
 
+And ``whole``: a worker and a supervisor on a real server (``whole.py``), not steered.
+
 Needs the extra ``fuzz`` (atheris). Half of the inputs are bytes that libFuzzer changed, half are JSON with values exchanged.
 What is found is printed and kept in the folder ``.fuzz``; exit code 1.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _FOUND = Path(".fuzz")
+_WHOLE = "whole"
 
 
 def main() -> int:
@@ -24,13 +27,18 @@ def main() -> int:
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
+    if asked.one and asked.targets == [_WHOLE]:
+        from tests.fuzz.whole import fuzz
+
+        fuzz(asked.seconds)
+        return 0
     if asked.one:
         _fuzz(asked.targets[0], asked.seconds)
     from tests.fuzz.targets import TARGETS
 
     _FOUND.mkdir(exist_ok=True)
     failed = []
-    for name in asked.targets or TARGETS:
+    for name in asked.targets or [*TARGETS, _WHOLE]:
         print(f"==> {name}", flush=True)
         command = [sys.executable, "-m", "tests.fuzz", "--one", "--seconds", str(asked.seconds), name]
         if subprocess.run(command, check=False).returncode:

@@ -6,7 +6,11 @@ import json
 import random
 from typing import Any
 
-VALUES: list[Any] = [None, True, -1, 0, 2**63, 1e300, "", "\x00", "ä" * 9, [], {}, [[[]]], {"": {}}]
+VALUES: list[Any] = [
+    *(None, True, -1, 0, 2**63, 1e300),
+    *("", "\x00", "ä" * 9, "a b", "a\r\nPING\r\n", "*", ">", "a.b"),
+    *([], {}, [[[]]], {"": {}}),
+]
 
 
 def spoiled(sample: bytes, chance: random.Random) -> bytes:

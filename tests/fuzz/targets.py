@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
 
 _CLAIMED = (submit(max_attempts=3), claim())
-_RECORDS = (
+RECORDS = (
     play(submit(pace=PACE)).found,
     play(*_CLAIMED).found,
     play(*_CLAIMED, supersede()).found,
@@ -152,7 +152,7 @@ def _command(data: bytes) -> None:
     headers = {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
     for place in (Place(1, 1_790_000_000_000_000), None):
         sent = Sent(
-            verb=verb, actor=actor, subject=f"tenure.docs.{verb}.{actor}", headers=headers, data=payload, at=NOW,
+            verb=verb, actor=actor.strip(), subject=f"tenure.docs.{verb}.{actor}", headers=headers, data=payload, at=NOW,
             place=place, new_id="n",
         )  # fmt: skip
         said = read(sent, app.actors, 1_000_000)
@@ -233,7 +233,7 @@ def _decoder(decode: Callable[[bytes], object]) -> Callable[[bytes], None]:
 
 
 _encoded = msgspec.json.encode
-_DEAD = _RECORDS[4].outbox[0]
+_DEAD = RECORDS[4].outbox[0]
 _PERMIT = permits.Permit(key="k", run_id="r", attempt=1, session="s", at=1.0)
 _SWITCH = switches.Switch(id="i", kind="arguments", name="add", at=1.0, args={"one": ("1",)})
 _PROGRESS = sessions.Progress(run_id="r", attempt=1, done=1.0, at=1.0, note="n")
@@ -243,19 +243,19 @@ _REJECTED = dead.rejected(
 _SESSION = sessions.Session(id="s", kind="worker", host="h", pid=1, ttl=5.0, started_at=1.0)
 
 TARGETS: dict[str, Target] = {
-    "record": Target(_record, tuple(map(PLAIN.encode, _RECORDS))),
-    "sealed": Target(_sealed, tuple(map(CODEC.encode, _RECORDS))),
-    "wakeup": Target(_wakeup, tuple(b'{"i":"i","g":1,"r":7}\n' + PLAIN.encode(record) for record in _RECORDS)),
+    "record": Target(_record, tuple(map(PLAIN.encode, RECORDS))),
+    "sealed": Target(_sealed, tuple(map(CODEC.encode, RECORDS))),
+    "wakeup": Target(_wakeup, tuple(b'{"i":"i","g":1,"r":7}\n' + PLAIN.encode(record) for record in RECORDS)),
     "subjects": Target(
         _subjects,
-        (ACK.encode(), NAMES.work("default", "normal", "k", "r1").encode(), *(state_of(r).encode() for r in _RECORDS)),
+        (ACK.encode(), NAMES.work("default", "normal", "k", "r1").encode(), *(state_of(r).encode() for r in RECORDS)),
     ),
     "command": Target(
         _command,
         (
             b'submit\nadd\nTenure-Key: k\nTenure-Delay: 1.5\n\n{"one": 1, "two": ["a"]}',
             b'replace\nadd\nTenure-Key: k\nTenure-At: 2026-11-29T00:00:00Z\nTenure-Overlap: stop\n\n{"one": 1}',
-            b'cancel\n\nTenure-Key: k\nTenure-Run: r\n\n{"reason": "r"}',
+            b'cancel\n \nTenure-Key: k\nTenure-Run: r\n\n{"reason": "r"}',
         ),
     ),
     "schedule": Target(

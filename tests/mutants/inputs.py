@@ -136,6 +136,23 @@ INPUTS = (
         (REAL + "test_schemas_rolling.py::test_this_release_takes_what_an_older_one_could_not_read",),
     ),
     Guard(
+        "input: what is no wake-up ends no worker, whoever published it",
+        "src/tenure/nats/work.py",
+        "            head = _head.decode(line)\n        except UNREADABLE:\n",
+        "            head = _head.decode(line)\n        except ZeroDivisionError:\n",
+        ("tests/fuzz/test_whole.py",),
+    ),
+    Guard(
+        "input: a record that another actor is written into under its claim crashes nobody",
+        "src/tenure/worker/handler.py",
+        "        known = actor in self._app.actors",
+        "        known = True",
+        (
+            REAL
+            + "test_unreadable_records.py::test_a_record_that_another_actor_was_written_into_goes_to_those_who_know_it",
+        ),
+    ),
+    Guard(
         "input: a task whose actor nobody here knows is not poison",
         "src/tenure/worker/head.py",
         "            if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:\n",
