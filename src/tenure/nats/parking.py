@@ -8,7 +8,6 @@ sweep's to replace.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Collection
 from typing import Any
@@ -24,6 +23,7 @@ from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
 from tenure.nats.work import AHEAD, Work
+from tenure.together import all_of
 
 _LANE = "Tenure-Lane"
 _GONE = (10043, 10057)
@@ -119,7 +119,7 @@ class Parking:
 
         At the same time: whichever a crash leaves undone, the place is reserved, and a supervisor looks after that.
         """
-        await asyncio.gather(
+        await all_of(
             self._put(self._wakeup(parked, ahead=ahead), parked.payload, None, patience),
             self.drop(parked.seq, patience),  # by sequence: should it park anew meanwhile, that is another
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -21,6 +20,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Declined, Found
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
+from tenure.together import each
 
 _log = get_logger("tenure.supervisor")
 LATER_SECONDS = 2.0
@@ -81,24 +81,22 @@ class Forgetter:
         of_keys: dict[str, list[_Mark]] = defaultdict(list)
         for mark in due:
             of_keys[mark.key].append(mark)
-        todo = iter(of_keys.values())
-        await asyncio.gather(*(self._lane(todo, first) for _ in range(min(_AT_ONCE, len(of_keys)))))
+        await each(of_keys.values(), lambda marks: self._forget_one(marks, first), _AT_ONCE)
 
-    async def _lane(self, todo: Iterable[list[_Mark]], first: int) -> None:
-        """``first``: what was stored before it is gone."""
-        for marks in todo:
-            key = marks[0].key
-            patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
-            try:
-                ids = [
-                    mark.seen.id
-                    for mark in marks
-                    if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)
-                ]
-                if ids:
-                    await self._write(key, ids, marks[-1].found, patience)
-            except TenureError as error:  # this key's trouble; the sweep finds it
-                _log.warning("seen.not_forgotten", key=key, error=str(error))
+    async def _forget_one(self, marks: list[_Mark], first: int) -> None:
+        """Those of one key. ``first``: what was stored before it is gone."""
+        key = marks[0].key
+        patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
+        try:
+            ids = [
+                mark.seen.id
+                for mark in marks
+                if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)
+            ]
+            if ids:
+                await self._write(key, ids, marks[-1].found, patience)
+        except TenureError as error:  # this key's trouble; the sweep finds it
+            _log.warning("seen.not_forgotten", key=key, error=str(error))
 
     async def _write(self, key: str, ids: list[str], known: Found | None, patience: Patience) -> None:
         """Take marks out of a record, unread as long as that mostly goes well: where workers have a backlog it is as it was."""

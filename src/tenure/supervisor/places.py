@@ -7,7 +7,6 @@ over, or one whose flag was never set. Owns nothing: each place is given back, a
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import TypeVar
@@ -28,6 +27,7 @@ from tenure.stores import Stores
 from tenure.supervisor.census import Census
 from tenure.switchboard import Switchboard
 from tenure.telemetry import get_logger
+from tenure.together import all_of, each
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -87,10 +87,8 @@ class Places:
         names = set(await self._stores.limits.names(patience)) | set(parked or ())
         flagless: set[tuple[str, str]] = set()
         mine = sorted(name for name in names if is_mine(name))
-        for start in range(0, len(mine), _AT_ONCE):
-            page = mine[start : start + _AT_ONCE]
-            for found in await asyncio.gather(*(self._one(name, (parked or {}).get(name, set())) for name in page)):
-                flagless |= found
+        for found in await each(mine, lambda name: self._one(name, (parked or {}).get(name, set())), _AT_ONCE):
+            flagless |= found
         if parked is not None:
             self._flagless = flagless
         return len(names)
@@ -152,7 +150,7 @@ class Places:
         gates = self._stores.gates
         lost = [permit for permit in entry.names if await self._is_lost(name, permit, patience)]
         # Together: they are stored by one write, and so is what is handed over.
-        await asyncio.gather(*(gates.give(name, _give(permit), patience) for permit in lost))
+        await all_of(*(gates.give(name, _give(permit), patience) for permit in lost))
         for permit in lost:
             self._repaired("place", name, permit.key, permit.run_id)
         if entry.parked and not lost and len(entry.permits) < entry.n:

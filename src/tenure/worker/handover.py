@@ -11,7 +11,6 @@ every actor and every schema they meet never offer anything.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
@@ -23,6 +22,7 @@ from tenure.nats.handover import Close, Handovers, Reply
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
+from tenure.together import all_of
 from tenure.worker.table import Table
 
 _log = get_logger("tenure.run")
@@ -132,7 +132,7 @@ class Desk:
     async def close(self) -> None:
         """Stop listening; what was under way is answered before this returns."""
         closes, self._closes = self._closes, []
-        await asyncio.gather(*(close() for close in closes))
+        await all_of(*(close() for close in closes))
 
     async def _take(self, start: Callable[[Delivery], Awaitable[bool]], delivery: Delivery) -> bool:
         live = self._table.get(delivery.to.run_id) if delivery.to is not None else None

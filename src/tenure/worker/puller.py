@@ -22,6 +22,7 @@ from tenure.nats.lane import Lane
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
+from tenure.together import all_of
 from tenure.worker.handover import Desk
 
 _REFILL_SECONDS = 0.002
@@ -122,7 +123,7 @@ class Puller:
     async def tend(self) -> None:
         """Called every second: lanes that went silent start afresh, lanes that went quiet are asked for less."""
         lanes = list(self._lanes)
-        await asyncio.gather(*(lane.tend() for lane in lanes))  # together: each may wait for an election
+        await all_of(*(lane.tend() for lane in lanes))  # together: each may wait for an election
         for lane in lanes:
             if lane not in self._hot:
                 lane.wanted = min(lane.wanted, 1)
