@@ -1,8 +1,7 @@
 """A process without Tenure: publishes commands to the inbox with plain nats-py, some twice, with one message id, some wrong.
 
-A submit is published again if there is no answer: its key guards it. A replace or a cancel is not, and a copy of one comes
-within a second: a server that was killed does not know the message ids of commands that were applied before, and Tenure
-forgets them after two seconds.
+What has no answer is published again, and some of what has one too, up to six seconds later: a server that was killed does
+not know the message ids of commands that were applied before, but the records do, for two minutes.
 Goes on through every outage until SIGTERM. Run as ``python -m tests.chaos.stranger SEED RATE``.
 """
 
@@ -29,6 +28,7 @@ from tests.history.evidence import AskLine, CommandLine
 
 _TRIES = 8
 _POSTS = 10
+_COPY_SECONDS = (1.0, 1.0, 6.0)
 Verb = Literal["submit", "replace", "cancel"]
 Publish = Callable[[str, bytes, Mapping[str, str]], Awaitable[object]]
 """Publishes to a stream; raises nats-py's errors, or TimeoutError, where no PubAck came."""
@@ -92,7 +92,7 @@ class Stranger:
             self._asks.write(AskLine(asked=time.time(), wall=0.0, ask=verb, key=key, told="", id=f"inbox {number}"))
         self._commands.write(line)  # whoever is killed before its answer may have been heard
         headers = {"Tenure-Key": key, "Nats-Msg-Id": number} | dict(wrong or {})
-        for _ in range(_TRIES if verb == "submit" else 1):
+        for _ in range(_TRIES):
             try:
                 await self._publish_once(subject, body, headers)
             except (nats.errors.Error, nats.errors.TimeoutError, TimeoutError):
@@ -103,7 +103,7 @@ class Stranger:
         else:
             return
         if self._chance.random() < 0.3:
-            await asyncio.sleep(self._chance.uniform(0.0, 1.0))  # paused: before the copy
+            await asyncio.sleep(self._chance.choice(_COPY_SECONDS) * self._chance.random())  # paused: before the copy
             try:
                 await self._publish_once(subject, body, headers)
             except (nats.errors.Error, nats.errors.TimeoutError, TimeoutError):
