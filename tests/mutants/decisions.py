@@ -94,7 +94,7 @@ DECISIONS = (
         "src/tenure/worker/table.py",
         "        return self._live.setdefault(live.run_id, live) is live\n",
         "        self._live[live.run_id] = live\n        return True\n",
-        (REAL + "test_scenarios_leases.py", REAL + "test_handover.py"),
+        ("tests/unit/test_table.py::test_one_entry_per_run",),
     ),
     # -- tail check ------------------------------------------------------------------------------------------------
     Guard(
@@ -179,12 +179,7 @@ DECISIONS = (
         "src/tenure/worker/handler.py",
         "        record = committed.record\n        context = self._context(live, record, committed.revision, lease)\n",
         "        record = committed.record\n        await self._stores.work.ack(live.reply)\n        context = self._context(live, record, committed.revision, lease)\n",
-        (
-            REAL + "test_scenarios_drain.py",
-            REAL + "test_handover.py",
-            REAL + "test_races.py",
-            REAL + "test_worker_stops.py",
-        ),
+        (REAL + "test_requests.py::test_the_ack_comes_last",),
     ),
     Guard(
         "trust: no body starts under a session that is not trusted",
