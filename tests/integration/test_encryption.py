@@ -99,6 +99,7 @@ def app_of(namespace: str, encryption: Encryption | None, hook: str = "told") ->
 # -- nothing in clear ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_server("its own server's files are read")
 @pytest.mark.parametrize("encryption", [None, key()], ids=["off", "on"])
 async def test_what_users_give_is_nowhere_on_the_server(
     encryption: Encryption | None, namespace: str, tmp_path: Path
