@@ -229,6 +229,7 @@ async def quick_ends(stores: Stores, monkeypatch: pytest.MonkeyPatch, n: int = 1
     """Places come back here soon enough to claim ahead, however slow this machine; one that is not needed is kept while a test runs."""
     monkeypatch.setattr("tenure.crew._JUDGED_SECONDS", 1e-6)
     monkeypatch.setattr("tenure.crew._BURST_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.crew._FORGET_SECONDS", 60.0)
     monkeypatch.setattr("tenure.crew._AHEAD_SECONDS", 60.0)
     monkeypatch.setattr("tenure.gates._KEEP_SECONDS", 60.0)
     for run in ("first", "second"):

@@ -16,6 +16,9 @@ async def test_a_worker_that_ends_keeps_no_place_for_whoever_might_follow(
     """Its last place is kept for a moment where runs are short; there is no supervisor to give it back."""
     monkeypatch.setattr("tenure.gates._KEEP_SECONDS", 60.0)
     monkeypatch.setattr("tenure.crew._JUDGED_SECONDS", 1e-6)
+    monkeypatch.setattr("tenure.crew._BURST_SECONDS", 0.0)
+    monkeypatch.setattr("tenure.crew._FORGET_SECONDS", 60.0)
+    monkeypatch.setattr("tenure.crew._AHEAD_SECONDS", 60.0)  # they are short enough, however slow this machine
 
     @app.actor(limits=[Limit(1, per="value")])
     async def capped(value: int) -> None: ...
