@@ -47,12 +47,22 @@ class Arrivals:
 
 @asynccontextmanager
 async def lane_of(stores: Stores, *, wanted: int = 10) -> AsyncIterator[Arrivals]:
+    """Tended as a worker does it: in a cluster a pull right after the consumer was made may reach nobody."""
     arrivals = Arrivals(stores)
     await arrivals.lane.open()
+
+    async def tend() -> None:
+        while True:
+            await asyncio.sleep(0.2)  # paused: between two looks
+            await arrivals.lane.tend()
+
+    tending = asyncio.create_task(tend())
     try:
         await arrivals.lane.want(wanted)
         yield arrivals
     finally:
+        tending.cancel()
+        await asyncio.wait([tending])
         await arrivals.lane.close()
 
 
