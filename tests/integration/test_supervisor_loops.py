@@ -185,7 +185,7 @@ async def test_a_supervisor_whose_sweeps_all_fail_is_not_ready_until_one_is_over
     async with site.app.connect(nats_server) as client, Supervisors(nats_server).run(site.app) as supervisor:
         await client.submit(site.app.actors["quick"].call())  # while it waits there is something to look for
 
-        async def broken(*_args: Any) -> None:
+        async def broken(*_args: Any, **_options: Any) -> None:
             msg = "no scan"
             raise Unavailable(msg)
 
