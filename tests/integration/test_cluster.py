@@ -8,6 +8,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from msgspec.structs import asdict
 from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
 from tenure.cli.root import run
 from tenure.core.subjects import Names
-from tenure.nats.connection import Connection
+from tenure.nats.connection import Connection, NotSent
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.swaps import EXPECT, IN_FLIGHT
 from tenure.testing import Cluster, nats_cluster
@@ -254,6 +255,15 @@ async def test_a_cluster_stores_nothing_that_it_calls_in_flight(cluster: Cluster
         assert isinstance(await conns[0].api(f"STREAM.CREATE.{namespace}", spec), dict)
         answers: dict[str, int] = {}
         newest = 0
+
+        async def is_known_to(conn: Connection) -> bool:
+            try:
+                return bool((await conn.put(f"{namespace}.k", b"", {EXPECT: "1"})).error)
+            except NotSent:  # its server has not heard of the stream yet
+                return False
+
+        for conn in conns:
+            await wait_until(partial(is_known_to, conn), description="each of the three takes writes")
 
         async def write(number: int) -> None:
             nonlocal newest
