@@ -108,7 +108,7 @@ GUARDS = (
     Guard(
         "[14] a submit that was taken in is decided anew",
         "debounced, lost answers",
-        (6,),
+        (0, 6),
         w.nothing_was_taken_in,
         "once",
     ),
