@@ -12,7 +12,7 @@ CLUSTER_SHORT := \
 	tests/integration/test_scenarios_submit.py::test_a_hundred_concurrent_replaces_are_a_hundred_generations_and_the_last_one_wins \
 	tests/integration/test_scenarios_submit.py::test_scenario_43_a_hundred_concurrent_submits_are_one_run_that_all_callers_get \
 	tests/integration/test_recovery_rows.py::test_row_2_a_worker_that_dies_between_claim_and_outcome \
-	tests/integration/test_limits.py::test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less[2-20-2] \
+	tests/integration/test_limits.py::test_scenario_31_a_limit_of_n_is_n_never_more_and_not_less \
 	tests/integration/test_cluster.py::test_setup_takes_the_copies_of_every_stream_from_one_to_three
 DEMO_ARGS ?=
 BENCH_ARGS ?=

@@ -244,6 +244,14 @@ def test_no_file_names_a_folder_of_one_machine() -> None:
     )
 
 
+def test_every_test_that_the_makefile_names_is_there() -> None:
+    """By its function alone, so that all that it is tried with is run."""
+    named = re.findall(r"(tests/\S+\.py)::(\S+)", (ROOT / "Makefile").read_text())
+    assert named
+    for file, function in named:
+        assert f"def {function}(" in (ROOT / file).read_text(), f"{file}::{function}"
+
+
 def test_every_module_says_what_it_is_for() -> None:
     report(f"{name(path)} has no docstring" for path in files("src", "actors") if not ast.get_docstring(parse(path)))
 
