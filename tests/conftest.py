@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import signal
 import threading
@@ -190,7 +191,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(autouse=True)
-def log_events(request: pytest.FixtureRequest) -> Iterator[logged.Heard]:
+def logging_as_it_was() -> Iterator[None]:
+    """A command that runs in this process has its log events written to a standard error that is closed after its test."""
+    logger = logging.getLogger("tenure")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+@pytest.fixture(autouse=True)
+def log_events(request: pytest.FixtureRequest, logging_as_it_was: None) -> Iterator[logged.Heard]:
     """What is logged is as the log table says, and where a test is named for an event, it has seen that (``logged``)."""
     folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     with logged.listening() as heard:

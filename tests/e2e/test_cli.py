@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 import signal
 from collections.abc import Iterator
@@ -200,10 +199,8 @@ USAGE = {
 
 
 @pytest.fixture
-def here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The app's folder as the current one, for commands that run in this process; logging is put back as it was."""
-    logger = logging.getLogger("tenure")
-    before = (logger.handlers[:], logger.level, logger.propagate)
+def here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The app's folder as the current one, for commands that run in this process."""
     (cli.folder / "broken.py").write_text("raise RuntimeError('on purpose')\n", encoding="utf-8")
     (cli.folder / "mistaken.py").write_text("from tenure import App\n\napp = App('a b')\n", encoding="utf-8")
     (cli.folder / "needy.py").write_text("import no_such_package\n", encoding="utf-8")
@@ -211,8 +208,7 @@ def here(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(cli.folder))
     monkeypatch.setenv("TENURE_NATS_URL", NOWHERE)
     monkeypatch.delenv("TENURE_NAMESPACE", raising=False)
-    yield cli.folder
-    logger.handlers[:], logger.level, logger.propagate = before
+    return cli.folder
 
 
 @pytest.mark.parametrize("case", USAGE)
