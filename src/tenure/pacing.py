@@ -242,7 +242,7 @@ class Paces:
         # Who stored a message and then found room is not parked [34].
         inside = [one for one, answer in zip(batch, decided.answers, strict=True) if answer[0] is not Answer.PARKED]
         await all_of(
-            *(self._parking.wake(one, patience) for run_id, one in handed.items() if run_id in reserved),
+            *(self._parking.wake(one, patience, ahead=True) for run_id, one in handed.items() if run_id in reserved),
             *(self._parking.drop(one.stored, patience) for one in inside if one.stored),
         )
         for request in batch:

@@ -96,6 +96,32 @@ async def test_runs_start_in_the_order_in_which_they_parked_and_keep_no_slot(
     assert closest(starts.at[""], 1) >= 0.3
 
 
+async def test_whose_turn_has_come_does_not_wait_for_the_backlog_of_its_queue(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Else nothing starts under a rate before all of a backlog has been looked at and parked: its window stays empty for minutes."""
+    starts = Starts()
+
+    @app.actor(limits=[RateLimit(1, 0.3)])
+    async def paced(ctx: Context) -> None:
+        starts.note("", ctx.key)
+
+    @app.actor
+    async def plain(ctx: Context) -> None:
+        starts.note("", ctx.key)
+        await asyncio.sleep(0.05)  # body: takes its time
+
+    async with workers.run(app, concurrency=1) as running:
+        await (await client.submit(paced.call(), key="first")).result(10)
+        turn = await client.submit(paced.call(), key="turn")
+        await wait_until(
+            lambda: running.worker.metrics.claims["paced", "parked"] == 1, description="it waits for its turn"
+        )
+        runs = await client.submit_many([(plain.call(), f"k{i}") for i in range(40)])
+        await asyncio.gather(turn.result(20), *(run.result(20) for run in runs if isinstance(run, Run)))
+    assert starts.order.index("turn") < 41, "the last of all"
+
+
 async def test_a_rate_per_argument_counts_each_value_by_itself(app: App, client: Client, workers: Workers) -> None:
     starts = Starts()
 

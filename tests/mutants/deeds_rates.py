@@ -44,6 +44,13 @@ RATES = (
         _RATES,
     ),
     Guard(
+        "rates: whose turn has come does not wait for the backlog",
+        "src/tenure/pacing.py",
+        "self._parking.wake(one, patience, ahead=True)",
+        "self._parking.wake(one, patience)",
+        (REAL + "test_rates.py::test_whose_turn_has_come_does_not_wait_for_the_backlog_of_its_queue",),
+    ),
+    Guard(
         "rates: a late body does not start under the mark that it has missed",
         "src/tenure/worker/handler.py",
         "        if live.ticket is not None and live.told is None and not await live.ticket.slots.begin(patience):\n",

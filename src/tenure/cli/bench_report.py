@@ -93,7 +93,7 @@ FIGURES = (
         text="drain under a full RateLimit: share of what it allows",
         unit="",
         more_is_better=True,
-        goal=0.9,
+        aim=0.9,
     ),
     _rate("inbox_per_s", "inbox: commands applied by one supervisor", goal=3_000, raw="raw_cas_per_s"),
     _cpu("cpu_inbox_s", "CPU of 1,000 commands: supervisor"),

@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     scheduled: int = 100_000
     written_seconds: float = 6.0
     sweep_seconds: float = 30.0
-    settle_seconds: float = 35.0
+    settle_seconds: float = 60.0
     scheduled_seconds: float = 20.0
 
 
