@@ -14,9 +14,10 @@ import pytest
 
 from tenure import App, Client
 from tenure.core.records import PLAIN_SCHEMA, SCHEMA, encode
+from tenure.metrics import Metrics
 from tenure.nats.handover import Handovers, Reply
 from tenure.nats.work import Delivery
-from tenure.worker.handover import readers_of
+from tenure.worker.handover import Offers, readers_of
 from tests.conftest import Workers
 from tests.integration.test_handover import LONG, deliveries
 from tests.newer import NEWER, NewerSite
@@ -78,6 +79,43 @@ async def test_a_wake_up_whose_record_is_newer_goes_to_who_can_read_it(namespace
             assert await client.stores.work.pending("default", "normal") == (0, 1)
             assert not claims["", "newer_schema"]
     assert [delivery.to.key for delivery in taken if delivery.to is not None] == ["k"]
+
+
+async def test_two_of_which_each_knows_half_do_not_pass_a_wake_up_to_and_fro(namespace: str, workers: Workers) -> None:
+    """A queue of two services, one of them upgraded: an older worker knows the actor, a newer one reads the record.
+
+    Each would offer it to the other, thousands of times a second, until somebody knows both.
+    """
+    app = App(namespace, config=LONG)
+
+    @app.actor
+    async def work() -> None:
+        raise AssertionError
+
+    async with app.connect(workers.url) as client, asyncio.TaskGroup() as group:
+        stores = client.stores
+        await client.submit(work.call(), key="k")
+        found = await stores.runs.read("k")
+        assert found.record is not None
+        newer = msgspec.json.encode(msgspec.json.decode(encode(found.record)) | {"schema": SCHEMA + 1})
+        await stores.conn.put(app.names.record("k"), newer)
+        offers = Offers(stores, metrics := Metrics("", (), ()))
+        taken: list[Delivery] = []
+
+        async def take(delivery: Delivery) -> bool:
+            taken.append(delivery)
+            group.create_task(offers.place(delivery, "work"))
+            return True
+
+        close = await Handovers(stores.conn, stores.names).listen("default", readers_of(SCHEMA + 1), take)
+        async with workers.run(app) as running:
+            handed_back = ("work", "unknown_actor")
+            await wait_until(lambda: metrics.claims[handed_back] >= 2, description="it is handed back and comes again")
+            claims = running.worker.metrics.claims
+            assert metrics.claims["work", "handed_over"] == 0
+            assert claims["", "handed_over"] <= metrics.claims[handed_back] + 1, "once for each delivery"
+        await close()
+    assert all(delivery.offered for delivery in taken)
 
 
 async def test_this_release_takes_what_an_older_one_could_not_read(app: App, client: Client, workers: Workers) -> None:

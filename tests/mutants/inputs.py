@@ -136,6 +136,13 @@ INPUTS = (
         (REAL + "test_schemas_rolling.py::test_this_release_takes_what_an_older_one_could_not_read",),
     ),
     Guard(
+        "upgrade: who knows the schema and who knows the actor do not offer to each other for ever",
+        "src/tenure/worker/handover.py",
+        "Reply.BUSY if delivery.offered else await",
+        "await",
+        (REAL + "test_schemas_rolling.py::test_two_of_which_each_knows_half_do_not_pass_a_wake_up_to_and_fro",),
+    ),
+    Guard(
         "input: what is no wake-up ends no worker, whoever published it",
         "src/tenure/nats/work.py",
         "            head = _head.decode(line)\n        except UNREADABLE:\n",

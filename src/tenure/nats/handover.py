@@ -90,4 +90,4 @@ class Handovers:
         consumer = self._names.consumer(queue, to.priority)
         if ack.consumer != consumer or f".{self._names.work_stream}.{consumer}." not in offer.reply:
             return None
-        return Delivery(offer.subject, offer.reply, ack.deliveries, to)
+        return Delivery(offer.subject, offer.reply, ack.deliveries, to, offered=True)

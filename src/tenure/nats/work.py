@@ -57,7 +57,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """One delivered wake-up.
 
     ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1. ``was_parked``: a
-    place is reserved for its run. ``pending``: how many more its lane held that were never delivered.
+    place is reserved for its run. ``pending``: how many more its lane held that were never delivered. ``offered``: it is another
+    worker's that could not use it.
     """
 
     subject: str
@@ -68,6 +69,7 @@ class Delivery(msgspec.Struct, frozen=True):
     found: Found | None = None
     was_parked: bool = False
     pending: int = 0
+    offered: bool = False
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:

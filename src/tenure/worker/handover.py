@@ -60,11 +60,12 @@ class Offers:
     async def place(self, delivery: Delivery, wanted: str, why: str = "unknown_actor") -> None:
         """Leave the delivery to a worker that is ``wanted`` (knows that actor, is of those ``readers_of``), or hand it back.
 
-        ``why``: what is counted then.
+        ``why``: what is counted then. What was left to this one is handed back: of two, one may know the actor and the other
+        the schema, and it would go to and fro between them without a pause.
         """
         key, run_id = (delivery.to.key, delivery.to.run_id) if delivery.to is not None else ("", "")
         actor = wanted if why == "unknown_actor" else ""
-        reply = await self._ask(delivery, wanted)
+        reply = Reply.BUSY if delivery.offered else await self._ask(delivery, wanted)
         if reply is Reply.TAKEN:  # neither ack nor nak: both are the other's
             self._metrics.claims[actor, "handed_over"] += 1
             _log.debug("delivery.handed_over", key=key, actor=wanted)
