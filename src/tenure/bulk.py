@@ -120,6 +120,11 @@ class _Pulse:
             if self._heard <= began <= self._clock.steady() - self._patience_seconds:
                 self.is_gone = True
             raise
+        except InvalidCall:  # refused before anybody was asked
+            raise
+        except TenureError:  # a refusal is an answer
+            self._heard = self._clock.steady()
+            raise
         self._heard = self._clock.steady()
         return result
 

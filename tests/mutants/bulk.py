@@ -24,6 +24,13 @@ BULK = (
         ),
     ),
     Guard(
+        "bulk: a refusal is an answer",
+        "src/tenure/bulk.py",
+        "        except TenureError:  # a refusal is an answer\n            self._heard = self._clock.steady()\n            raise\n",
+        "",
+        ("tests/unit/test_bulk.py::test_a_server_that_refuses_answers",),
+    ),
+    Guard(
         "scan: a pass ends though others write faster than it reads",
         "src/tenure/nats/scan.py",
         "        return sequence > self._sequence\n",
