@@ -134,14 +134,15 @@ class Gates:
         if not self.pass_on(name, give, patience):
             await self._ask(name, Request(give, patience, self._clock.steady()))
 
-    async def rest(self, patience: Patience) -> None:
-        """Give back what is kept for whoever asks in the next moment: nobody will. Returns when that is written, or cannot be."""
+    async def rest(self, seconds: float) -> None:
+        """Give back what is kept for whoever asks in the next moment: nobody will. Returns when that is written, or after so long."""
+        patience = Patience(self._clock, seconds)
         for name, gate in list(self._gates.items()):
             if gate.keep is not None:
                 gate.keep.cancel()
                 self._let_go(name, gate, patience)
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=seconds)  # others' may try for as long as the session lives
 
     async def look(self, name: str, patience: Patience, *, n: int = 0, deployed: float = 0.0) -> None:
         """Hand over what is free, by what this process says of ``n`` if it says anything. Raises as ``take``."""

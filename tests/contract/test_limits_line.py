@@ -12,7 +12,8 @@ from tenure.app import App
 from tenure.core.permits import Answer, Entry, Give, Permit
 from tenure.gates import Gates
 from tenure.metrics import Metrics
-from tenure.nats.limits import Limits
+from tenure.nats.limits import FoundEntry, Limits
+from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.supervisor.places import Places
 from tenure.switchboard import Switchboard
@@ -251,9 +252,28 @@ async def test_the_end_of_a_run_and_the_start_of_the_next_are_one_write_where_th
         await stores.gates.give(NAME, give(run), stores.runs.patience())
         assert await names(stores) == ([run], []), "it is named, and nobody runs"
     assert counted.calls == 20
-    await stores.gates.rest(stores.runs.patience())
+    await stores.gates.rest(5.0)
     assert await stored(stores) is None
     assert counted.calls == 21
+
+
+async def test_who_ends_does_not_wait_for_what_gets_no_answer(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks tries for as long as its session lives; the end of a worker has its bound."""
+    begun, answered, read = asyncio.Event(), asyncio.Event(), stores.limits.read
+
+    async def late(name: str, patience: Patience) -> FoundEntry:
+        begun.set()
+        await answered.wait()
+        return await read(name, patience)
+
+    monkeypatch.setattr(stores.limits, "read", late)
+    asked = asyncio.create_task(ask(stores, "first"))
+    await begun.wait()
+    async with asyncio.timeout(5.0):
+        await stores.gates.rest(0.01)
+    assert not asked.done()
+    answered.set()
+    assert await asked is Answer.GRANTED
 
 
 async def test_a_place_is_not_kept_for_later_while_others_wait_for_it(

@@ -235,8 +235,15 @@ LIMITS = (
     Guard(
         "limits: a worker that ends gives back what it keeps",
         "src/tenure/worker/service.py",
-        "            await self.stores.gates.rest(Patience(self.stores.clock, self.app.config.request_timeout_seconds))\n",
+        "            await self.stores.gates.rest(self.app.config.request_timeout_seconds)\n",
         "            pass\n",
         (REAL + "test_limits_kept.py",),
+    ),
+    Guard(
+        "limits: a worker that ends waits for no server that does not answer",
+        _GATES,
+        "asyncio.wait(self._tasks, timeout=seconds)",
+        "asyncio.wait(self._tasks)",
+        (STORE + "test_limits_line.py::test_who_ends_does_not_wait_for_what_gets_no_answer",),
     ),
 )

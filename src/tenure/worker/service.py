@@ -327,7 +327,7 @@ class Worker(Service):
         await self.puller.close()
         await self.ending.finish(lambda: self._lost.is_set() or not self.lease.trusted)
         if self.lease.trusted and self.stores.conn.is_connected:
-            await self.stores.gates.rest(Patience(self.stores.clock, self.app.config.request_timeout_seconds))
+            await self.stores.gates.rest(self.app.config.request_timeout_seconds)
         if self.ending.give_up_rest() or not self.lease.trusted:
             await self.lease.close("drain")  # hands back what was given up; another `run` needs a new session
         # A session that is closed, by whomever, is no sign of a server that is gone.
