@@ -42,7 +42,7 @@ async def _finish(stores: Stores, key: str, shows: Callable[[Record | None], boo
     patience = stores.runs.patience()
     with contextlib.suppress(TenureError):
         while True:
-            found = await stores.runs.read(key, patience)
+            found = await stores.runs.read(key, patience, blind=True)  # who cannot read it tells its body all the same
             await stores.complete(found, patience)
             if shows(found.record) or not await patience.pause():
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core import commands as c
-from tenure.core.records import Phase
+from tenure.core.records import Phase, Previous
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed, Found
 from tenure.status import Cancelled, cancelled_of
@@ -27,7 +27,7 @@ async def end_stop(stores: Stores, told: Cancelled) -> Cancelled:
     closed = frozenset({holder.session} if await _is_closed(stores, holder.session, patience) else ())
     new_id, jitter = stores.clock.new_id, stores.clock.random()
     command = c.Evict(holder=holder, next_run_id=new_id(), jitter=jitter, closed=closed, tag=new_id())
-    result = await stores.runs.take(told.key, command, patience, at=found)
+    result = await stores.runs.take(told.key, command, patience, at=found, blind=True)
     return cancelled_of(result.record, told.run_id) if isinstance(result, Committed) else told
 
 
@@ -38,15 +38,15 @@ async def forgettable(stores: Stores, key: str) -> Found:
     record, now = found.record, stores.clock.now()
     if not found.box or record is None:
         return found
-    bodies = tuple(
-        [
-            entry
-            for entry in record.previous
-            if (entry.deadline is None or entry.deadline > now)
-            and not await _is_closed(stores, entry.session, patience)
-        ]
-    )
-    return Found(replace(record, outbox=(), previous=bodies), found.revision, found.box)
+    bodies: list[Previous] = []
+    for entry in record.previous:
+        if await _is_closed(stores, entry.session, patience):
+            continue
+        if entry.deadline is None or entry.deadline > now:
+            bodies.append(entry)
+        else:  # past its grace: nobody waits for it, and nobody will know of it
+            await stores.sessions.signal(entry.holder(), "superseded", patience)
+    return Found(replace(record, outbox=(), previous=tuple(bodies)), found.revision, found.box)
 
 
 async def _is_closed(stores: Stores, session: str, patience: Patience) -> bool:

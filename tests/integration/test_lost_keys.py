@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from tenure.supervisor.blobs import Leftovers
 from tenure.supervisor.places import Places
 from tenure.switchboard import Switchboard
 from tests.conftest import Workers
+from tests.proxy import Proxy
 from tests.support import FAST, wait_until
 
 LOST, NEW = os.urandom(32), os.urandom(32)
@@ -133,6 +136,26 @@ async def test_a_stop_whose_process_is_gone_comes_to_its_end_at_once(owner: App,
         assert (record.phase, record.holder) == (Phase.CANCELLED, None)
 
 
+async def test_a_stop_that_its_holder_ends_meanwhile_is_told_as_one(
+    owner: App, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session is found closed; before that is written its outcome arrives, and what is read then does not open either."""
+    async with both(owner, nats_server) as (client, without):
+        run = await client.submit(owner.actors["waits"].call("text"), key="k")
+        holder = await claim(client, run.run_id, "gone")
+        sessions = without.stores.sessions
+
+        async def read(name: str, *_more: Any) -> None:
+            assert name == holder.session
+            await client.stores.runs.commit("k", c.Succeed(holder=holder, next_run_id=""))
+
+        monkeypatch.setattr(sessions, "read", read)
+        assert (await without.cancel("k", encrypted=True)).outcome == "stopping"
+        record = await record_of(client)
+        assert record is not None
+        assert record.phase is Phase.CANCELLED
+
+
 async def test_what_it_owes_is_not_paid_from_what_is_in_clear(owner: App, nats_server: str) -> None:
     """A task without its arguments would run under the other key. Who has the key pays, from the box."""
     async with both(owner, nats_server) as (client, without):
@@ -174,7 +197,46 @@ async def test_no_wake_up_is_stored_of_a_run_without_its_arguments(owner: App, n
             assert await new.result(timeout=20) == "new"
 
 
+async def test_a_body_is_told_also_for_a_caller_that_goes_away_in_the_middle(owner: App, proxy: Proxy) -> None:
+    """The cancel is stored and its signal is not: no supervisor without the key would send that."""
+    async with both(owner, proxy.url) as (client, without):
+        run = await client.submit(owner.actors["waits"].call("text"), key="k")
+        await claim(client, run.run_id, "s")
+        stops = owner.names.sessions_prefix + "stop."
+        lost = proxy.lose(lambda publish: publish.subject.startswith(stops))
+        caller = asyncio.create_task(without.cancel("k", encrypted=True))
+        await lost.done.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        await wait_until(partial(_is_told, client, run.run_id), description="it is told to stop")
+
+
+async def _is_told(client: Client, run_id: str) -> bool:
+    stop = {"last_by_subj": client.app.names.stop("s", run_id, 1)}
+    got = await client.stores.conn.api(f"STREAM.MSG.GET.{client.app.names.sessions_stream}", stop)
+    return isinstance(got, dict)
+
+
 # -- purge -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_may_still_run_is_told_before_its_key_is_forgotten(owner: App, nats_server: str) -> None:
+    """Whoever superseded it died before telling it, its grace is over, and no supervisor without the key takes it out."""
+    async with both(owner, nats_server) as (client, without):
+        old = await client.submit(owner.actors["waits"].call("old"), key="k")
+        session = Session(id="s", kind="worker", host="", pid=1, ttl=60.0, started_at=client.now())
+        await client.stores.sessions.create(session, client.stores.runs.patience())
+        await claim(client, old.run_id, "s")
+        newer = c.Replace(key="k", run_id="r2", task=owner.actors["echo"].call("new").task, due=client.now() + 3_600)
+        clock = client.stores.clock
+        now = clock.now
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(clock, "now", lambda: now() - 3_600)
+            await client.stores.runs.commit("k", newer)
+        assert not await _is_told(client, old.run_id)
+        assert await without.purge("k", encrypted=True)
+        assert await _is_told(client, old.run_id)
 
 
 async def test_a_key_is_forgotten_with_what_it_owes_and_may_be_taken_up_again(owner: App, nats_server: str) -> None:

@@ -10,6 +10,27 @@ _UNIT = "tests/unit/test_encryption.py"
 
 SEALING = (
     Guard(
+        "lost keys: a stop that ends meanwhile is read as blindly as it was begun",
+        "src/tenure/unread.py",
+        "patience, at=found, blind=True)",
+        "patience, at=found)",
+        (_LOST + "::test_a_stop_that_its_holder_ends_meanwhile_is_told_as_one",),
+    ),
+    Guard(
+        "lost keys: who may still run is told before the key is forgotten",
+        "src/tenure/unread.py",
+        '            await stores.sessions.signal(entry.holder(), "superseded", patience)\n',
+        "            pass\n",
+        (_LOST + "::test_a_body_that_may_still_run_is_told_before_its_key_is_forgotten",),
+    ),
+    Guard(
+        "lost keys: a cancel is finished for who went away",
+        "src/tenure/afterwards.py",
+        "read(key, patience, blind=True)",
+        "read(key, patience)",
+        (_LOST + "::test_a_body_is_told_also_for_a_caller_that_goes_away_in_the_middle",),
+    ),
+    Guard(
         "sealing: a box belongs to the key under which it lies, whatever its head says",
         CORE + "sealing.py",
         "        opened = self._open(key_id, box, self._about_record(blank, key), what, key=key, record=blank)\n",

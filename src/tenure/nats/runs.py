@@ -230,13 +230,14 @@ class Runs:
         patience: Patience,
         *,
         at: Found | None = None,
+        blind: bool = False,
     ) -> Committed | Declined:
         """``commit`` of a command by which something is counted: its tag tells this very write."""
 
         def mine(record: Record) -> bool:
             return record.taken == command.tag
 
-        return await self.commit(key, command, at=at, mine=mine, patience=patience)
+        return await self.commit(key, command, at=at, mine=mine, patience=patience, blind=blind)
 
     async def _told(
         self, found: Found, after: Record | None, command: Command, patience: Patience, *, unsure: bool
