@@ -51,3 +51,8 @@ async def _finish(stores: Stores, key: str, shows: Callable[[Record | None], boo
 def is_told(run_id: str, record: Record | None) -> bool:
     """Whether the run needs no cancel any more: it is stopping, over, superseded or gone."""
     return record is None or record.run_id != run_id or record.phase is Phase.STOPPING or record.phase in TERMINAL
+
+
+def is_due(run_id: str, now: Callable[[], float], record: Record | None) -> bool:
+    """Whether the run needs no trigger any more: it may start by now, has started, or is over, superseded or gone."""
+    return record is None or record.run_id != run_id or record.phase is not Phase.WAITING or record.due <= now()

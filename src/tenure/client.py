@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec.structs import replace
 
 from tenure.actors import Call, check_call
-from tenure.afterwards import Afterwards, is_told
+from tenure.afterwards import Afterwards, is_due, is_told
 from tenure.bulk import Bulk
 from tenure.checks import about_run, check_choice, check_reason, check_run_id, refusal
 from tenure.core import commands as c
@@ -249,26 +249,28 @@ class Client(Holding, Bulk):
         return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
 
     async def _start_early(self, key: str) -> Run[Any]:
-        runs, patience = self.stores.runs, self.stores.runs.patience()
+        stores, patience = self.stores, self.stores.runs.patience()
         while True:
-            found = await runs.read(key, patience)
+            found = await stores.runs.read(key, patience)
             if found.record is None:
                 msg = f"there is no key {key!r}"
                 raise InvalidCall(msg, field="key").about(key=key)
             pin = found.record
-            result = await runs.commit(key, c.Trigger(run_id=pin.run_id), at=found, patience=patience)
-            if isinstance(result, Committed):
-                await self._effected(self.stores.carry_out(result, patience), about_run(result.record, result.revision))
-                return self._handle(key, pin.generation, pin.run_id, accepted=True, result_type=Any)
-            now = result.found.record
-            if (now is None or now.run_id != pin.run_id) and not result.unsure:
-                continue  # refused for certain: look again; after a write of unknown fate the next run is not to start [10]
-            due = result.refused.why is Why.ALREADY  # perhaps made so by this very call
-            if due:
-                await self._effected(
-                    self.stores.complete(result.found, patience), about_run(pin, result.found.revision)
-                )
-            return self._handle(key, pin.generation, pin.run_id, accepted=due, result_type=Any)
+            try:
+                result = await stores.runs.commit(key, c.Trigger(run_id=pin.run_id), at=found, patience=patience)
+                if isinstance(result, Committed):
+                    await self._effected(stores.carry_out(result, patience), about_run(result.record, result.revision))
+                    return self._handle(key, pin.generation, pin.run_id, accepted=True, result_type=Any)
+                now = result.found.record
+                if (now is None or now.run_id != pin.run_id) and not result.unsure:
+                    continue  # refused for certain: look again; of unknown fate, the next run is not to start [10]
+                due = result.refused.why is Why.ALREADY  # perhaps made so by this very call
+                if due:
+                    await self._effected(stores.complete(result.found, patience), about_run(pin, result.found.revision))
+                return self._handle(key, pin.generation, pin.run_id, accepted=due, result_type=Any)
+            except asyncio.CancelledError:
+                self._afterwards.finish(stores, key, partial(is_due, pin.run_id, stores.clock.now))
+                raise
 
     def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
         return Run(self, key, generation=generation, run_id=run_id, accepted=accepted, result_type=result_type)
@@ -339,18 +341,16 @@ class Client(Holding, Bulk):
                 command = c.Cancel(run_id=pin, reason=reason)
                 result = await runs.commit(key, command, at=found, patience=patience, blind=blind)
                 if isinstance(result, Committed):
-                    about = about_run(result.record, result.revision)
-                    await self._effected(self.stores.carry_out(result, patience), about)
+                    await self._effected(stores.carry_out(result, patience), about_run(result.record, result.revision))
+                    return cancelled_of(result.record, pin)
+                record = result.found.record
+                moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL
+                if run_id is None and moved_on and not result.unsure:
+                    continue  # refused for certain: look again; a pin of unknown fate stays [10]
+                return await self._not_cancelled(key, pin, result)
             except asyncio.CancelledError:
                 self._afterwards.finish(stores, key, partial(is_told, pin))
                 raise
-            if isinstance(result, Committed):
-                return cancelled_of(result.record, pin)
-            record = result.found.record
-            moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL
-            if run_id is None and moved_on and not result.unsure:
-                continue  # refused for certain: look again; a pin of unknown fate stays [10]
-            return await self._not_cancelled(key, pin, result)
 
     async def _not_cancelled(self, key: str, pin: str, result: Declined) -> Cancelled:
         record = result.found.record

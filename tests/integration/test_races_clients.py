@@ -25,13 +25,15 @@ def app(namespace: str) -> App:
     return App(namespace, config=QUICK)
 
 
-@pytest.mark.parametrize("how", ["submit", "replace", "cancel"])
+@pytest.mark.parametrize("answer", ["there", "lost"])
+@pytest.mark.parametrize("how", ["submit", "replace", "cancel", "trigger"])
 async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_wake_up(
-    how: str, app: App, proxy: Proxy, workers: Workers
+    how: str, answer: str, app: App, proxy: Proxy, workers: Workers
 ) -> None:
     """The record is written, then the caller is cancelled (a timeout, a closed request) before the effect is.
 
-    Nobody crashed, so nobody repairs: the client itself must finish what it began.
+    Nobody crashed, so nobody repairs: the client itself must finish what it began. Also where it was only by reading that it
+    found its write stored.
     """
     started = asyncio.Event()
 
@@ -46,12 +48,17 @@ async def test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_w
         if how == "cancel":
             await client.submit(work.call(), key="k")
             await started.wait()
+        if how == "trigger":
+            await client.submit(work.call(), key="k", delay=3_600)
+        if answer == "lost":
+            proxy.lose_answer(record(app, "k", "stopping" if how == "cancel" else "waiting"))
         subject = app.names.work_prefix if how != "cancel" else app.names.sessions_prefix + "stop."
         lost = proxy.lose(lambda p: p.subject.startswith(subject))
         calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "submit": lambda: client.submit(work.call(), key="k"),
             "replace": lambda: client.replace(work.call(), key="k"),
             "cancel": lambda: client.cancel("k"),
+            "trigger": lambda: client.trigger("k"),
         }
         caller = asyncio.create_task(calls[how]())
         await lost.done.wait()
@@ -91,6 +98,32 @@ async def test_a_caller_that_goes_away_before_its_write_arrives_leaves_no_run_wi
         await proxy.release(late)
         async with app.connect(workers.url) as other:
             await wait_until(lambda: other.status("k"), description="the write is applied")
+            assert await other.run("k").result(5) == "ran"
+
+
+async def test_a_caller_that_goes_away_before_its_trigger_arrives_leaves_no_run_without_its_wake_up(
+    app: App, proxy: Proxy, workers: Workers
+) -> None:
+    """As above: the record shows a run that is due in an hour, and is triggered only then."""
+
+    @app.actor
+    async def work() -> str:
+        return "ran"
+
+    async with app.connect(proxy.url) as client, workers.run(app):
+        run = await client.submit(work.call(), key="k", delay=3_600)
+        late = proxy.hold(record(app, "k", "waiting"))
+        caller = asyncio.create_task(client.trigger("k"))
+        await late.done.wait()
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        for _ in range(2):  # as above
+            status = await run.status()
+            assert status is not None
+            assert status.phase == "scheduled"
+        await proxy.release(late)
+        async with app.connect(workers.url) as other:
             assert await other.run("k").result(5) == "ran"
 
 

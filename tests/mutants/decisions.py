@@ -323,6 +323,23 @@ DECISIONS = (
         unit("test_chains.py"),
     ),
     Guard(
+        "trigger: what its caller went away from is finished",
+        "src/tenure/client.py",
+        "                self._afterwards.finish(stores, key, partial(is_due, pin.run_id, stores.clock.now))\n",
+        "",
+        (REAL + "test_races_clients.py::test_a_caller_that_goes_away_in_the_middle_leaves_no_run_without_its_wake_up",),
+    ),
+    Guard(
+        "trigger: who finishes it looks again until its write is there",
+        "src/tenure/afterwards.py",
+        "record.phase is not Phase.WAITING or record.due <= now()",
+        "True",
+        (
+            REAL
+            + "test_races_clients.py::test_a_caller_that_goes_away_before_its_trigger_arrives_leaves_no_run_without_its_wake_up",
+        ),
+    ),
+    Guard(
         "cancel: [10] a cancel hits the run that it saw and no other",
         CORE + "generations.py",
         "    if command.run_id is not None and command.run_id != record.run_id:\n        return _cancel_older(record, command.run_id, now)\n",
@@ -332,8 +349,8 @@ DECISIONS = (
     Guard(
         "cancel: a pin of unknown fate stays",
         "src/tenure/client.py",
-        "            if run_id is None and moved_on and not result.unsure:\n",
-        "            if run_id is None and moved_on:\n",
+        "                if run_id is None and moved_on and not result.unsure:\n",
+        "                if run_id is None and moved_on:\n",
         (REAL + "test_scenarios_unknown_client_writes.py",),
     ),
     Guard(
