@@ -340,6 +340,13 @@ DECISIONS = (
         ),
     ),
     Guard(
+        "trigger: a retry of a run that was triggered takes no second fire back",
+        CORE + "chains.py",
+        "    early = is_perpetual(record.task.policy) and not record.attempt\n",
+        "    early = is_perpetual(record.task.policy)\n",
+        unit("test_chains.py"),
+    ),
+    Guard(
         "cancel: [10] a cancel hits the run that it saw and no other",
         CORE + "generations.py",
         "    if command.run_id is not None and command.run_id != record.run_id:\n        return _cancel_older(record, command.run_id, now)\n",

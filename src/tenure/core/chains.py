@@ -60,8 +60,9 @@ def trigger(record: Record | None, command: c.Trigger, now: float) -> Result:
         return Refused(Why.FINISHED if record.phase in TERMINAL else Why.LIVE)
     if record.due <= now:
         return Refused(Why.ALREADY)
-    policy = record.task.policy
-    tick = before(policy, record.tick, now) if is_perpetual(policy) else record.tick
+    # What waits for its retry has started: at its tick, or by a trigger that has taken it back already.
+    early = is_perpetual(record.task.policy) and not record.attempt
+    tick = before(record.task.policy, record.tick, now) if early else record.tick
     return decide(Did.TRIGGERED, replace(record, due=0.0, tick=tick, queued_at=now))
 
 

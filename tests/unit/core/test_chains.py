@@ -16,6 +16,7 @@ from tests.unit.core.histories import (
     S1,
     claim,
     decided,
+    fail,
     keep,
     play,
     refused,
@@ -137,6 +138,13 @@ def test_a_triggered_interval_keeps_its_phase() -> None:
     at = play(keep("r1"), claim(), succeed(S1), 10.0, c.Trigger(), claim("s1", "r1+"))
     at = play(3.0, succeed(at.found.holder or S1), start=at)
     assert at.found.due == NOW + 60.0
+
+
+def test_a_retry_that_is_triggered_takes_no_second_fire_back() -> None:
+    """The first run of the chain is to come much later than one interval from now; the fire before it is none."""
+    at = play(submit(due=NOW + 600.0, every=60.0), c.Trigger(), claim(), fail(S1), c.Trigger(), claim())
+    at = play(1.0, succeed(at.found.holder or S1), start=at)
+    assert at.found.due == NOW + 600.0
 
 
 def test_a_trigger_is_of_the_run_that_it_names_and_of_no_other() -> None:
