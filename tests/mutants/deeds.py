@@ -254,6 +254,23 @@ DEEDS = (
         (REAL + "test_scenarios_drain.py", REAL + "test_worker_stops.py", REAL + "test_races.py"),
     ),
     Guard(
+        "drain: a claim on its way is waited for as long as for any answer",
+        "src/tenure/worker/drain.py",
+        "            max(0.0, self._config.request_timeout_seconds - grace),\n",
+        "            0.0,\n",
+        (
+            REAL
+            + "test_scenarios_drain.py::test_scenario_23_a_claim_that_takes_longer_than_the_drain_is_waited_for_and_handed_back",
+        ),
+    ),
+    Guard(
+        "drain: what has no body is not given up as one",
+        "src/tenure/worker/drain.py",
+        "sum(live.has_body for live in {*rest, *self._table.running_on()})",
+        "len({*rest, *self._table.running_on()})",
+        (REAL + "test_scenarios_drain.py::test_scenario_23_what_has_no_body_is_not_given_up_as_one",),
+    ),
+    Guard(
         "counting: what was taken out is known by its tag",
         "src/tenure/nats/runs.py",
         "            return record.taken == command.tag\n",

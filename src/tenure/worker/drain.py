@@ -29,7 +29,8 @@ _LAST_WORDS = 3
 def longest(app: App) -> float:
     """Seconds from the first signal to the end of a worker of ``app``, if its bodies and its server take all the time they may."""
     grace = max((actor.task.policy.grace for actor in app.actors.values()), default=0.0)
-    return app.config.drain_seconds + grace + _KILL_SECONDS + _LAST_WORDS * app.config.request_timeout_seconds
+    answer = app.config.request_timeout_seconds
+    return app.config.drain_seconds + max(grace, answer) + _KILL_SECONDS + _LAST_WORDS * answer
 
 
 class Drain:
@@ -42,7 +43,7 @@ class Drain:
         self._now = False
         self._ending = False
         self.given_up = 0
-        """Bodies that had not ended when the last drain did."""
+        """Bodies that had not ended when the last drain did. What had none any more, or not yet, is none."""
 
     @property
     def crowded(self) -> str:
@@ -86,7 +87,14 @@ class Drain:
             return
         if lost():
             self.tell("lease_lost")
+        grace = self._table.longest_grace
         await self.interrupt()
+        # A claim that is on its way has no grace yet, but a server that answers: then its run is handed back, and waits for nobody.
+        await until(
+            lambda: self._now or lost() or all(live.has_body for live in self._table.all()),
+            self._changed,
+            max(0.0, self._config.request_timeout_seconds - grace),
+        )
 
     async def interrupt(self) -> None:
         """Cancel every body and wait for the end of all: as long as their graces allow, then kill what can be killed."""
@@ -113,9 +121,9 @@ class Drain:
         rest = [*self._table.all(), *self._table.stuck]
         if rest:
             _log.warning("run.abandoned", keys=[live.key for live in rest[:20]], number=len(rest))
+        self.given_up = sum(live.has_body for live in {*rest, *self._table.running_on()})
         for live in rest:
             self._table.abandon(live)
-        self.given_up = len({*rest, *self._table.running_on()})
         return bool(rest)
 
     async def _empty(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> None:

@@ -126,6 +126,11 @@ class Remote:
         self._running = False
         self._starting: asyncio.Task[None] | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether the body has begun, and neither it nor its child has ended."""
+        return self._running and self._child is not None and not self._child.exited.is_set()
+
     async def make_ready(self) -> bool:
         """Have a child with the actor at hand; False if the worker drains meanwhile.
 

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 class Remote(Protocol):
     """A body that runs elsewhere, in a child process."""
 
+    @property
+    def running(self) -> bool:
+        """Whether it has begun and not ended."""
+        ...
+
     def told(self, reason: StopReason) -> None:
         """Pass on why the body must stop; from any thread."""
 
@@ -103,6 +108,11 @@ class Live:
     def torn_down(self) -> bool:
         """Whether the service itself is being cancelled: the whole loop ends, and with it every task, this run's too."""
         return self.owner is not None and (self.owner.done() or self.owner.cancelling() > 0)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether its body has begun and not ended."""
+        return self.in_body or self.in_thread or (self.remote is not None and self.remote.running)
 
     def tell_attempt(self, attempt: int, reason: StopReason) -> bool:
         """As ``tell``, for a stop signal.
