@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tenure import App, Config, Context, Cooldown, Debounce, Limit, Outcome, RateLimit, Retry
 from tenure.clock import SystemClock
+from tests import looks
 from tests.support import FAST
 
 SETTINGS = "SITE_CONFIG"
@@ -69,9 +70,11 @@ class _Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def note(self, ctx: Context, what: str) -> None:
+    def note(self, ctx: Context, what: str, at: float = 0.0) -> None:
         with (self._folder / "events").open("a", encoding="utf-8") as file:
-            file.write(f"{time.time()} {what} {ctx.key} {ctx.generation} {ctx.attempt} {ctx.failures} {os.getpid()}\n")
+            file.write(
+                f"{at or time.time()} {what} {ctx.key} {ctx.generation} {ctx.attempt} {ctx.failures} {os.getpid()}\n"
+            )
 
     async def gate(self, ctx: Context) -> None:
         while not self._is_open(ctx):  # noqa: ASYNC110  (another process opens it)
@@ -255,7 +258,7 @@ def _add_limited(app: App, site: _Folder) -> None:
 def _add_paced(app: App, site: _Folder) -> None:
     @app.actor(limits=[RateLimit(3, 1.0)], retry=Retry(max_attempts=3, initial=0.05))
     async def paced(ctx: Context) -> str:
-        site.note(ctx, "started")
+        site.note(ctx, "started", looks.started())
         return f"attempt {ctx.attempt}"
 
     @app.actor(limits=[Debounce(1.0, 4.0)])

@@ -111,6 +111,16 @@ async def until_mirrored(stores: Stores) -> None:
     await wait_until(live, description="the mirror is live")
 
 
+async def until_parked(client: Client, number: int) -> None:
+    """Wait until so many runs or more wait for a place, a start or a switch."""
+
+    async def parked() -> bool:
+        stored = await client.stores.work.stored(client.stores.runs.patience())
+        return sum(len(runs) for runs in stored.parked.values()) >= number
+
+    await wait_until(parked, description=f"{number} are parked")
+
+
 async def no_limit_in_use(client: Client) -> None:
     """No entry and no parked message: an idle limit costs nothing."""
     patience = client.stores.runs.patience()

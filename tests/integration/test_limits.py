@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from tenure import App, Client, Context, Limit, Retry, RunFailed, Snooze
 from tests.conftest import Workers
-from tests.support import FAST, no_limit_in_use, wait_until, wake
+from tests.gates import opened_at_last
+from tests.support import FAST, no_limit_in_use, until_parked, wait_until, wake
 
 
 @dataclass
@@ -24,11 +25,13 @@ class Seen:
     most: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
     order: list[str] = field(default_factory=list)
 
-    async def body(self, value: Any, seconds: float, key: str = "") -> None:
+    async def body(self, value: Any, seconds: float, key: str = "", gate: asyncio.Event | None = None) -> None:
         self.order.append(key)
         self.now[value] += 1
         self.most[value] = max(self.most[value], self.now[value])
         try:
+            if gate is not None:
+                await gate.wait()
             await asyncio.sleep(seconds)  # body: takes its time
         finally:
             self.now[value] -= 1
@@ -206,19 +209,27 @@ async def test_a_limit_per_argument_counts_each_value_by_itself(app: App, client
 
 
 async def test_a_run_under_several_limits_needs_a_place_under_each(app: App, client: Client, workers: Workers) -> None:
-    """At most two for each customer, three in all; whoever lacks one of them keeps none."""
-    seen = Seen()
+    """At most two for each customer, three in all; whoever lacks one of them keeps none.
+
+    The first bodies wait until all others are parked: then three run, whatever the machine does.
+    """
+    seen, gate = Seen(), asyncio.Event()
 
     @app.actor(limits=[Limit(2, per="customer"), Limit(3)])
     async def capped(customer: str, number: int) -> None:
         seen.now["all"] += 1
         seen.most["all"] = max(seen.most["all"], seen.now["all"])
-        await seen.body(customer, 0.03)
+        await seen.body(customer, 0.03, gate=gate)
         seen.now["all"] -= 1
 
-    async with workers.run(app), workers.run(app):
-        calls = [capped.call(customer, i) for customer in ("a", "b", "c") for i in range(8)]
-        runs = [await client.submit(call) for call in calls]
+    async with workers.run(app), workers.run(app), opened_at_last(gate):
+        runs = [await client.submit(capped.call("a", i)) for i in range(8)]
+        await until_parked(client, 6)
+        await wait_until(lambda: seen.now["a"] == 2, description="two of one customer run")
+        runs += [await client.submit(capped.call(customer, i)) for customer in ("b", "c") for i in range(8)]
+        await until_parked(client, 21)
+        await wait_until(lambda: seen.now["all"] == 3, description="three run")
+        gate.set()
         for run in runs:
             await run.result(30)
         await no_limit_in_use(client)

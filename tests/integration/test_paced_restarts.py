@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tenure import App, Client, Context, Cooldown, Debounce, RateLimit, Run
 from tenure.nats.embedded import EmbeddedServer
 from tenure.testing import memory
+from tests import looks
 from tests.conftest import Workers
 from tests.integration.test_rates import closest
 from tests.support import FAST, wait_until
@@ -57,7 +58,7 @@ async def test_a_rate_is_kept_to_while_two_submit_and_server_and_workers_are_res
 
     @app.actor(limits=[RateLimit(4, 0.3)])
     async def paced() -> None:
-        starts.append(time.time())
+        starts.append(looks.started())
 
     async def submit(client: Client, name: str) -> list[Run[None]]:
         return [await client.submit(paced.call(), key=f"{name}{i}") for i in range(12)]
