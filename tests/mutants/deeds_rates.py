@@ -58,6 +58,13 @@ RATES = (
         (REAL + "test_rates.py::test_a_slow_claim_starts_no_body_too_late",),
     ),
     Guard(
+        "rates: after one mark is moved all are looked at again",
+        "src/tenure/worker/slots.py",
+        "        while (name := self._late()) is not None:\n",
+        "        for name in filter(None, [self._late()]):\n",
+        (REAL + "test_rates_in_full.py::test_after_one_rate_has_let_a_late_body_start_the_others_are_asked_again",),
+    ),
+    Guard(
         "rates: a run that does not start takes its mark out",
         "src/tenure/worker/slots.py",
         "                await self._stores.paces.leave(name, self._run_id, patience, marks[name][0])\n",

@@ -91,20 +91,28 @@ class Slots:
         return await self._stores.parking.park(name, record, data, found.revision, patience)
 
     async def begin(self, patience: Patience) -> bool:
-        """The body is about to start: whether it may. Raises Unavailable or OutcomeUnknown."""
+        """The body is about to start: whether it may. Raises Unavailable or OutcomeUnknown.
+
+        A mark that is moved takes its time, and those of other rates pass meanwhile: all are looked at again after it.
+        """
         paces = self._stores.paces
-        for name in list(self._marks):
-            mark, within = self._marks.pop(name)  # one that is being moved must not be taken out as well
+        for mark, within in self._marks.values():
             paces.took(paces.now() - (mark - within))
-            while paces.now() > mark - within // 2:  # the rest is for what is between here and the body's first line
-                rate, within = self._rates[name], 2 * within
-                start = Start(key="", run_id=self._run_id, within=within, n=rate.n, deployed=-1.0, old=mark, drop=True)
-                answer, mark = await paces.start(name, start, _nowhere, patience)
-                if answer not in _IN:
-                    return False
+        while (name := self._late()) is not None:
+            mark, within = self._marks.pop(name)  # one that is being moved must not be taken out as well
+            rate, within = self._rates[name], 2 * within
+            start = Start(key="", run_id=self._run_id, within=within, n=rate.n, deployed=-1.0, old=mark, drop=True)
+            answer, mark = await paces.start(name, start, _nowhere, patience)
+            if answer not in _IN:
+                return False
             self._marks[name] = mark, within
         self._marks = {}
         return True
+
+    def _late(self) -> str | None:
+        """A rate whose mark is too near: half of its time is for what is between this look and the body's first line."""
+        now = self._stores.paces.now()
+        return next((name for name, (mark, within) in self._marks.items() if now > mark - within // 2), None)
 
     @property
     def marked(self) -> bool:
