@@ -16,13 +16,15 @@ import pytest
 from tests.sim.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(600)  # a hang alone: what a simulation may take is processor time
 
 
-def simulate(*arguments: str, seconds: float = 55) -> tuple[int, str]:
-    """The exit code, and what was printed."""
+def simulate(*arguments: str, seconds: int = 55) -> tuple[int, str]:
+    """The exit code, and what was printed. No process of it may take more than ``seconds`` of a processor."""
     command = [sys.executable, "-m", "tests.sim", *arguments]
+    limited = ["/bin/sh", "-c", 'ulimit -t "$0" && exec "$@"', str(seconds), *command]
     env = os.environ | {"PYTHONHASHSEED": "0"}  # else it would start itself again with that
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(limited, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -43,12 +45,17 @@ def test_superseded_cancelled_and_every_outcome_are_counted_exactly(wrong: list[
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 def test_fenced_outcomes_are_counted_exactly_as_the_history_is_told_while_processes_freeze():
     """And none by a process of which the records do not say that another attempt had the run. These thirty worlds have eleven."""
     code, told = simulate("--only", "freeze", "--seeds", "30", "--seconds", "10", seconds=190)
     assert code == 0, told
     assert re.search(r", [1-9][0-9]* fenced;", told), told
+
+
+def test_a_seed_that_does_not_end_is_found_by_the_processor_time_it_takes():
+    code, told = simulate("--seed", "3", "--seconds", "1000000", seconds=2)
+    assert code == 1, told
+    assert "its process ended with -" in told, "by a signal"
 
 
 def test_a_seed_gives_the_same_run_each_time():
