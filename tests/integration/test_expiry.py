@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 
 import pytest
 
-from tenure import App, Config, Context
+from tenure import App, Client, Config, Context, OutcomeUnknown, Unavailable
 from tenure.cli.look import row_of
 from tenure.core.records import Phase
 from tenure.nats.scan import Header
@@ -25,32 +27,45 @@ async def test_submits_that_reach_a_leader_while_their_records_are_removed_are_a
     """It stood still meanwhile, so it learns of both at once.
 
     A server that leaves a mark of its own decides first, stores it last, and takes what was accepted in between with it.
+    Judged by what has run: a result is there for a second only, and on a busy machine nobody may have looked by then. Nor
+    is one that runs twice judged: what keeps a late copy of a submit out is the mark that this test has taken away.
     """
     monkeypatch.setattr("tenure.nats.swaps.MARK_SECONDS", 0)  # else it removes them an hour later
-    app, ran = App(namespace, config=Config(replicas=3)), list[tuple[str, str]]()
+    app, ran = App(namespace, config=Config(replicas=3)), set[tuple[str, str]]()
 
     @app.actor(result_ttl=1)
-    async def work(ctx: Context, name: str) -> str:
-        ran.append((ctx.key, name))
-        return name
+    async def work(ctx: Context, name: str) -> None:
+        ran.add((ctx.key, name))
+
+    async def submitted(client: Client, key: str) -> None:
+        """As a producer that is told that the server is away: the same key again."""
+        while True:
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                await client.submit(work.call("second"), key=key)
+                return
 
     with nats_cluster() as cluster:
         async with app.connect(cluster.url) as client, app.worker(cluster.url) as worker:
             working = asyncio.create_task(worker.run())
-            first = [await client.submit(work.call("first"), key=key) for key in KEYS]
-            await asyncio.gather(*(run.result(10) for run in first))
+            began = asyncio.get_running_loop().time()
+            for key in KEYS:
+                await client.submit(work.call("first"), key=key)
+            ended = worker.metrics.outcomes
+            await wait_until(
+                lambda: ended["work", "succeeded"] >= len(KEYS), description="all have ended", timeout=math.inf
+            )
+            needed = asyncio.get_running_loop().time() - began
             node = await asyncio.to_thread(cluster.leader_of, app.names.runs_stream)
             async with app.connect(cluster.url) as other:
                 node.suspend()
-                asking = [asyncio.create_task(other.submit(work.call("second"), key=key)) for key in KEYS]
+                asking = [asyncio.create_task(submitted(other, key)) for key in KEYS]
                 await asyncio.sleep(STILL_SECONDS)  # paused: they expire
                 node.resume()
-                second = await asyncio.gather(*asking)
-                assert all(run.accepted for run in second)
-                assert [await run.result(20) for run in second] == ["second"] * len(KEYS)
+                await asyncio.gather(*asking)
+            second = {(key, "second") for key in KEYS}
+            await wait_until(lambda: ran >= second, description="all have run", timeout=20 + 3 * needed)
             worker.stop()
             await working
-    assert sorted(ran) == sorted([(key, name) for key in KEYS for name in ("first", "second")])
 
 
 async def test_a_list_names_no_key_that_has_expired(app: App, nats_server: str) -> None:
