@@ -1,7 +1,12 @@
-"""More that a dead session held than may wait for a keeper at once: all of it is taken over at once, nothing waits for a sweep."""
+"""More that a dead session held than may wait for a keeper at once: all of it is taken over at once, nothing waits for a sweep.
+
+The next sweep is in an hour. So what takes over is no sweep, however long it takes: as many times as the submits and claims of the
+same runs have taken.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -31,9 +36,9 @@ def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_PAGE", MOST)
 
 
-async def holding(client: Client, keys: list[str], *, closed: bool = False) -> str:
-    """A session that holds a run of each key, whose wake-ups are gone."""
-    stores = client.stores
+async def holding(client: Client, keys: list[str], *, closed: bool = False) -> tuple[str, float]:
+    """A session that holds a run of each key, whose wake-ups are gone; and within how many seconds all are to start again."""
+    stores, began = client.stores, time.time()
     session = Session(id=stores.clock.new_id(), kind="worker", host="h", pid=1, ttl=60.0, started_at=client.now())
     await stores.sessions.create(session, stores.runs.patience())
     for key in keys:
@@ -43,7 +48,7 @@ async def holding(client: Client, keys: list[str], *, closed: bool = False) -> s
     await stores.conn.api(f"STREAM.PURGE.{stores.names.work_stream}", {})
     if closed:
         await close_session(client, session.id)
-    return session.id
+    return session.id, 10.0 + 5 * (time.time() - began)
 
 
 def keys_of(name: str) -> list[str]:
@@ -55,12 +60,14 @@ async def test_a_dead_session_that_held_more_than_may_wait_has_all_of_it_taken_o
 ) -> None:
     """The next sweep is in an hour; what waits never grows past the room and one page of a scan."""
     async with supervisors.run(app) as supervisor:
-        session = await holding(client, keys_of("k"))
+        session, seconds = await holding(client, keys_of("k"))
         assert supervisor._keepers is not None
         most = Most(supervisor._keepers)
         await close_session(client, session)
         async with workers.run(app):
-            await wait_until(lambda: len(site.events("started")) == RUNS, description="all start again")
+            await wait_until(
+                lambda: len(site.events("started")) == RUNS, description="all start again", timeout=seconds
+            )
         assert {event.attempt for event in site.events("started")} == {2}
         assert most.waited <= 2 * MOST
 
@@ -71,7 +78,7 @@ async def test_a_run_that_is_cancelled_during_the_look_for_what_a_dead_session_h
     """Its record is written while that look waits for room: nobody else would look before the next sweep."""
     last = keys_of("k")[-1]
     async with supervisors.run(app) as supervisor:
-        session = await holding(client, keys_of("k"))
+        session, seconds = await holding(client, keys_of("k"))
         keepers = supervisor._keepers
         assert keepers is not None
         room = keepers.room
@@ -84,7 +91,7 @@ async def test_a_run_that_is_cancelled_during_the_look_for_what_a_dead_session_h
 
         keepers.room = cancel_first  # type: ignore[method-assign]  # to be there in the middle of the look
         await close_session(client, session)
-        assert (await (await client.run(last)).wait(10)).phase == "cancelled"
+        assert (await (await client.run(last)).wait(seconds)).phase == "cancelled"
         assert cancelled == ["stopping"]
 
 
@@ -109,9 +116,10 @@ async def test_a_session_that_is_closed_during_a_long_rescue_is_rescued_after_it
     """However long the pass before has taken: by then it was not closed lately."""
     monkeypatch.setattr(census, "_RECENT_SECONDS", 0.0)
     async with supervisors.run(app):
-        await close_session(client, await holding(client, ["k"]))
+        session, seconds = await holding(client, ["k"])
+        await close_session(client, session)
         async with workers.run(app):
-            await site.wait_for("started", "k")
+            await site.wait_for("started", "k", timeout=seconds)
 
 
 async def test_what_a_sweep_has_no_room_for_is_told_and_found_by_the_next_one(
@@ -119,7 +127,7 @@ async def test_what_a_sweep_has_no_room_for_is_told_and_found_by_the_next_one(
 ) -> None:
     """Of sessions that were closed while no supervisor ran; nothing tells one of them but the records."""
     site.settings = {"sweep_seconds": 0.1, "repairs_at_once": 1}
-    await holding(client, keys_of("k"), closed=True)
+    _, seconds = await holding(client, keys_of("k"), closed=True)
     async with workers.run(site.app), supervisors.run(site.app):
-        await wait_until(lambda: len(site.events("started")) == RUNS, description="all start again")
+        await wait_until(lambda: len(site.events("started")) == RUNS, description="all start again", timeout=seconds)
     assert "keys.put_off" in caplog.text
