@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from tenure import InvalidCall
 from tenure.clock import SYSTEM
@@ -105,13 +106,13 @@ async def test_an_offer_goes_to_one_of_those_who_know_the_actor(stores: Stores, 
     assert await offers.offer(delivery, "a", 1.0) is Reply.NOBODY
     closes = [await listen(stores, "a", take) for _ in range(2)]
     assert await offers.offer(delivery, "a", 1.0) is Reply.TAKEN
-    assert taken == [delivery]
+    assert taken == [replace(delivery, offered=True)]
     assert await offers.offer(delivery, "b", 1.0) is Reply.NOBODY
     assert await offers.offer(delivery_of(stores, "elsewhere"), "a", 1.0) is Reply.NOBODY
     for close in closes:
         await close()
     assert await offers.offer(delivery, "a", 1.0) is Reply.NOBODY
-    assert taken == [delivery]
+    assert taken == [replace(delivery, offered=True)]
 
 
 async def test_no_for_an_answer_and_no_answer(stores: Stores, other: Stores) -> None:

@@ -76,7 +76,7 @@ async def test_scenario_31_a_hundred_tasks_on_three_workers_take_the_time_that_n
         took = asyncio.get_running_loop().time() - began
     assert most == n
     assert 100 * seconds / n <= took + 0.01
-    assert took <= 1.05 * 100 * seconds / n
+    assert took < 1.06 * 100 * seconds / n, "one body's time more at most"
 
 
 @pytest.mark.long

@@ -51,6 +51,13 @@ RATES = (
         (REAL + "test_rates.py::test_whose_turn_has_come_does_not_wait_for_the_backlog_of_its_queue",),
     ),
     Guard(
+        "rates: who was woken ahead of its queue is awake",
+        "src/tenure/nats/work.py",
+        "if needs_leave(task.policy) and",
+        "if task.policy.limits and",
+        (STORE + "test_rates.py::test_who_is_parked_is_woken_in_order_when_the_window_has_room",),
+    ),
+    Guard(
         "rates: a late body does not start under the mark that it has missed",
         "src/tenure/worker/handler.py",
         "        if live.ticket is not None and live.told is None and not await live.ticket.slots.begin(patience):\n",

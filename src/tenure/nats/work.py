@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from tenure.core.errors import MAX_DELAY_SECONDS, NewerSchema, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
+from tenure.core.pace import needs_leave
 from tenure.core.policy import SHORT_DELAY, TIMER_LEAD
 from tenure.core.records import Record
 from tenure.core.sealing import Codec
@@ -218,7 +219,7 @@ class Work:
         """Whether a wake-up of the record's run is stored. Raises as ``is_stored``."""
         task = record.task
         priorities = [task.priority]
-        if task.policy.limits and task.priority != AHEAD:
+        if needs_leave(task.policy) and task.priority != AHEAD:  # its turn may have come
             priorities.append(AHEAD)
         for priority in priorities:
             if await self._has(self._names.work(task.queue, priority, record.key, record.run_id), patience):
