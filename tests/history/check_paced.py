@@ -245,11 +245,12 @@ def _cooled_down(known: Known) -> Iterator[Violation]:
                 what = f"{after.run_id} was submitted before {warm:.3f}, when {before.run_id} had cooled down"
                 yield Violation("cools down", key, what)
     for run_id, asks in kept.items():
-        run, (last, _) = known.runs.get(run_id), known.outcomes.get(run_id, (None, 0))
+        run, (last, seq) = known.runs.get(run_id), known.outcomes.get(run_id, (None, 0))
         if run is None or run.actor != COOLED or last is None:
             continue
+        over = max(last.at + COOLDOWN_SECONDS, known.by_seq[seq].stored)  # it is live until its outcome is stored
         for ask in asks:
-            if ask.asked > last.at + COOLDOWN_SECONDS + apart + known.evidence.clocks.reads_behind:
+            if ask.asked > over + apart + known.evidence.clocks.reads_behind:
                 what = f"a submit of {ask.asked:.3f} was answered with {run_id}, which had ended at {last.at:.3f}"
                 yield Violation("cools down", run.key, what)
 

@@ -152,13 +152,13 @@ def taken_in_or_not() -> Story:
     return story
 
 
-def cooled(*, born: float, told: str = "", asked: float = 0.0) -> Story:
-    """A run that ended at 2.0, an answer that keeps it, and the next run."""
+def cooled(*, born: float, told: str = "", asked: float = 0.0, stored: float = 2.0) -> Story:
+    """A run that ended at 2.0, an answer that keeps it, and the next run; ``stored``: when its outcome was."""
     story = Story()
     story.submit(actor=COOLED, stored=0.5)
     story.claim(at=1.0, stored=1.0)
     story.end(2.0)
-    story.finish(at=2.0, stored=2.0)
+    story.finish(at=2.0, stored=stored)
     if told:
         submitted(story, "k", told, asked, "kept")
     if born:
@@ -173,6 +173,11 @@ def cooled(*, born: float, told: str = "", asked: float = 0.0) -> Story:
 
 def kept_while_it_cools() -> Story:
     return cooled(born=4.1, told="kept", asked=3.5)
+
+
+def kept_while_its_outcome_is_not_stored() -> Story:
+    """The server was away when its body ended: until it is back the run is live, and who submits is told of it."""
+    return cooled(born=6.2, told="kept", asked=5.0, stored=6.0)
 
 
 # -- what must be found ----------------------------------------------------------------------------------------------
@@ -252,6 +257,7 @@ GOOD_PACED = [
     waits_no_longer_than_it_may,
     taken_in_or_not,
     kept_while_it_cools,
+    kept_while_its_outcome_is_not_stored,
 ]
 BAD_PACED = {
     three_in_a_window: "rates hold",
