@@ -52,10 +52,9 @@ def trigger(record: Record | None, command: c.Trigger, now: float) -> Result:
     """Start the waiting run now."""
     if record is None:
         return Refused(Why.ABSENT)
+    # Its own write may have started the run that it is about: the next one waits on [10].
     if command.run_id not in {None, record.run_id}:
-        return Refused(
-            Why.FINISHED
-        )  # its own write may have started the run that it is about: the next one waits on [10]
+        return Refused(Why.FINISHED)
     if record.phase is not Phase.WAITING:
         return Refused(Why.FINISHED if record.phase in TERMINAL else Why.LIVE)
     if record.due <= now:
