@@ -4,7 +4,7 @@ What a process had counted after it was scraped last and before it was killed wi
 of that time, and no others can be missing.
 
 Of fenced outcomes nothing is stored, for nothing was written. So each process is held to two others' words: the records say whose
-run was another attempt's by the end of its body, and nobody else can have been fenced; and the history was told of each that was
+run was another attempt's by the end of its own, and nobody else can have been fenced; and the history was told of each that was
 fenced (unless that message got lost), which whoever told it has counted before.
 """
 
@@ -17,7 +17,7 @@ from itertools import islice, pairwise, takewhile
 
 from msgspec import Struct
 
-from tests.history.evidence import CHIME, BodyLine, Counts, Evidence, HolderSeen, Revision, Unread, Violation
+from tests.history.evidence import CHIME, Counts, Evidence, HolderSeen, Revision, Unread, Violation
 from tests.history.known import Known
 from tests.history.past import LIVE
 
@@ -64,10 +64,11 @@ def check_counts(known: Known) -> Iterator[Violation]:
 
 def _fenced(known: Known) -> Iterator[Violation]:
     evidence = known.evidence
+    pids = {body.start.session: body.start.pid for body in known.bodies} | known.pids
     lost: Counter[int] = Counter()
-    for body in known.bodies:
-        if not known.whole(body.start.key) or _lost_its_run(known, body.start):
-            lost[known.pids.get(body.start.session, body.start.pid)] += 1
+    for (key, mine), fence in _attempts(known).items():
+        if not known.whole(key) or _lost_its_run(known, key, mine, fence):
+            lost[pids.get(mine.session, 0)] += 1
     told = Counter(known.pids[holder.session] for holder in set(evidence.fenced) if holder.session in known.pids)
     for pid in sorted({*evidence.counts.fenced, *told}):
         counted = evidence.counts.fenced.get(pid, 0)
@@ -85,14 +86,26 @@ def fenced(evidence: Evidence) -> tuple[int, int, int]:
     return sum(evidence.counts.fenced.values()), told.total(), unknown
 
 
-def _lost_its_run(known: Known, start: BodyLine) -> bool:
-    """Whether a body's run was taken from it by another attempt, or ended by others: not by itself, nor by a newer generation.
+def _attempts(known: Known) -> dict[tuple[str, HolderSeen], int]:
+    """The revision of each attempt's claim, of those too that never came to a body: their process froze right then."""
+    found = {
+        (start.key, HolderSeen(start.session, start.run_id, start.attempt)): start.fence
+        for start in (body.start for body in known.bodies)
+    }
+    for key, revisions in known.of_key.items():
+        for revision in revisions:
+            if revision.holder is not None:
+                found.setdefault((key, revision.holder), revision.seq)
+    return found
 
-    Or, where answers may get lost, after the body had given it back (retry, snooze): who looks too late for that cannot tell.
+
+def _lost_its_run(known: Known, key: str, mine: HolderSeen, fence: int) -> bool:
+    """Whether an attempt's run was taken from it by another one, or ended by others: not by itself, nor by a newer generation.
+
+    Or, where answers may get lost, after it had given it back (retry, snooze): who looks too late for that cannot tell.
     """
-    mine = HolderSeen(start.session, start.run_id, start.attempt)
-    revisions = known.of_key[start.key]
-    later = islice(revisions, bisect_right(revisions, start.fence, key=lambda revision: revision.seq), None)
+    revisions = known.of_key[key]
+    later = islice(revisions, bisect_right(revisions, fence, key=lambda revision: revision.seq), None)
     same = takewhile(lambda revision: revision.run_id == mine.run_id, later)
     left = (revision for revision in same if revision.holder != mine)
     return any(_is_anothers(revision, mine) for revision in islice(left, 1 if known.evidence.answers_known else None))

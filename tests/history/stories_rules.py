@@ -99,6 +99,19 @@ def fenced_and_counted() -> Story:
     return story
 
 
+def frozen_before_its_body_and_fenced() -> Story:
+    """Its claim was stored, and its session closed before it could start."""
+    story = Story()
+    story.submit()
+    story.claim("s1", at=1.0, body=False)
+    story.session("s1", 1, "expired", at=4.0)
+    story.claim("s2", at=4.1)
+    story.end(5.0)
+    story.finish(at=5.0)
+    story.evidence.counts = Counts(fenced={1: 1})
+    return story
+
+
 def fenced_and_killed() -> Story:
     """Nobody has seen what it counted last."""
     story = fenced_and_counted()
@@ -323,6 +336,7 @@ GOOD_RULES = [
     stopped_with_the_older,
     everything_counted,
     fenced_and_counted,
+    frozen_before_its_body_and_fenced,
     fenced_and_killed,
     evicted_and_fenced,
 ]
