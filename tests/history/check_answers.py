@@ -238,9 +238,10 @@ def _cancelled(past: Past, run_id: str, told: str) -> Seen:
 
 
 def _begun(past: Past, run_id: str, at: int) -> int | None:
-    """Waiting no more."""
+    """Waiting no more; or purged, where its own write was of unknown fate."""
     begun = past.first((("phase", run_id, "running"), ("phase", run_id, "stopping")), at)
-    return min((number for number in (begun, _finished(past, run_id, at)) if number is not None), default=None)
+    found = (begun, _finished(past, run_id, at), past.first_without(run_id, at))
+    return min((number for number in found if number is not None), default=None)
 
 
 def _finished(past: Past, run_id: str, at: int) -> int | None:

@@ -39,6 +39,19 @@ def triggered_and_told_that_it_runs() -> Story:
     return triggered("kept", wall=1.2)
 
 
+def triggered_unheard_and_purged() -> Story:
+    """Its answer was lost, and when it looked the key was gone, with the run that it had made due."""
+    story = Story()
+    story.evidence.asks_whole = True
+    story.submit(due=60.0, stored=0.5)
+    story.asked("submit", "accepted", "r1", 1, wall=0.51, asked=0.49, id="first")
+    story.write(due=0.0, stored=1.0)
+    story.asked("trigger", "kept", "r1", 1, wall=1.3, asked=0.99, id="now")
+    story.asked("purge", "purged", wall=1.12, asked=1.05, id="purge")
+    story.write(gone=True, stored=1.1)
+    return story
+
+
 def ticks(*, second: float, third: float) -> Story:
     """A chain of which the second run, for 12.0, is started at 10.5; the tick that it then has, and that of the next."""
     story = Story()
@@ -140,6 +153,7 @@ GOOD_EARLY = [
     triggered_and_told,
     triggered_and_not_told,
     triggered_and_told_that_it_runs,
+    triggered_unheard_and_purged,
     triggered_and_its_tick_comes_all_the_same,
     dropped_while_a_start_stands,
     dropped_while_a_place_is_kept,
