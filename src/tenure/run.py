@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -29,6 +30,9 @@ Res = TypeVar("Res")
 _PAID_SECONDS = 0.5
 """How long a worker has to create what a run spawned before whoever waits for the run does it."""
 _MOST_EVENTS = 1_000
+_FRESH_SECONDS = 0.001
+"""After its submit; a worker that claims it sooner has not come to its outcome."""
+_UNHURRIED_SECONDS = 0.1
 
 
 class Run(Generic[Res]):
@@ -48,6 +52,7 @@ class Run(Generic[Res]):
         self.run_id = run_id
         self.accepted = accepted
         self._result_type = result_type
+        self._started_at = client.stores.clock.steady() if accepted else -math.inf
 
     def __repr__(self) -> str:
         return f"<Run {self.key!r} generation {self.generation} {self.run_id or 'unbound'}>"
@@ -165,11 +170,15 @@ class Run(Generic[Res]):
         until = None if timeout is None else loop.time() + timeout
         look = None if timeout is None else max(timeout, self._client.app.config.request_timeout_seconds)
         try:
-            async with asyncio.timeout(look) as limit, self._client.stores.runs.follow(self.key) as changes:
+            async with (
+                asyncio.timeout(look) as limit,
+                self._client.stores.runs.follow(self.key, fresh=self._is_fresh(timeout)) as changes,
+            ):
                 while True:
-                    found = await changes.next()
+                    first, found = found is None, await changes.next()
                     last = self._over(found)
-                    limit.reschedule(until)
+                    if first:
+                        limit.reschedule(until)
                     if last is not None and found.record is not None:
                         seen = last, found.record, found.revision
                         await self._paid(changes, found.record)
@@ -186,6 +195,11 @@ class Run(Generic[Res]):
                 msg += f": {gone(stores.names.runs_stream)}"
             raise TimeoutError(msg) from error
 
+    def _is_fresh(self, timeout: float | None) -> bool:
+        """Whether its first event is still to come, and there is the time to wait for it."""
+        age = self._client.stores.clock.steady() - self._started_at
+        return age < _FRESH_SECONDS and (timeout is None or timeout >= _UNHURRIED_SECONDS)
+
     async def _paid(self, changes: Changes, record: Record) -> None:
         """Return once what this run spawned exists, so that whoever has its result may go on to those keys.
 
@@ -193,6 +207,8 @@ class Run(Generic[Res]):
         keys, so nobody can go on to them. Its worker is about to create all of these; if that does not come, this client
         does it (whoever finds a debt may pay it).
         """
+        if not record.outbox:
+            return
         stores = self._client.stores
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PAID_SECONDS):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,8 +16,9 @@ from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, Unavailable
 from tenure.core.outcomes import Did, Refused, Why
 from tenure.core.records import Phase, Policy
+from tenure.nats import changes as changes_module
 from tenure.nats.changes import Changes
-from tenure.nats.connection import Connection
+from tenure.nats.connection import Answer, Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined, Found
 from tenure.stores import Stores
@@ -175,6 +177,56 @@ async def test_follow_reads_again_after_a_reconnect(stores: Stores, nats_server:
             running = await claimed(stores, made.record)
             await proxy.bring_up()
             assert await next_of(changes) == Found(running.record, running.revision)
+
+
+async def test_follow_of_what_is_fresh_spares_the_read_but_not_for_long(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+):
+    """An event comes first, and nothing was read; none comes, for it was told before anybody listened: then it is read."""
+    made = await submitted(stores)
+    asked, request = [], stores.conn.request
+
+    async def counted(subject: str, *args: Any, **kwargs: Any) -> Answer:
+        asked.append(subject)
+        return await request(subject, *args, **kwargs)
+
+    monkeypatch.setattr(stores.conn, "request", counted)
+    reads = f"$JS.API.STREAM.MSG.GET.{stores.names.runs_stream}"
+    async with stores.runs.follow("k", fresh=True) as changes:
+        assert (await next_of(changes)).revision == made.revision
+        assert asked.count(reads) == 1
+    monkeypatch.setattr(changes_module, "_FRESH_SECONDS", 60.0)
+    async with stores.runs.follow("k", fresh=True) as changes:
+        running = await claimed(stores, made.record)
+        before = asked.count(reads)
+        assert await next_of(changes) == Found(running.record, running.revision)
+        assert asked.count(reads) == before
+
+
+async def test_follow_believes_that_a_key_is_gone_once_it_stays_so(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It ended and expired while nobody was connected. A leader that is none any more may say so too, but not for long."""
+    monkeypatch.setattr(changes_module, "_SURE_SECONDS", 0.3)
+    async with connect(nats_server, namespace, replace(FAST, reread_seconds=0.1)) as stores:
+        made = await submitted(stores)
+        async with stores.runs.follow("k") as changes:
+            assert (await next_of(changes)).revision == made.revision
+            read, answers = stores.runs.read, iter([NOTHING, Found(made.record, made.revision), NOTHING])
+
+            async def astray(*_args: object) -> Found:
+                answer = next(answers, None)
+                return await read("k") if answer is None else answer
+
+            changes._read = astray
+            with pytest.raises(TimeoutError):
+                await next_of(changes, 0.6)
+            assert next(answers, None) is None
+            gone = await stores.conn.api(
+                f"STREAM.PURGE.{stores.names.runs_stream}", {"filter": stores.names.record("k")}
+            )
+            assert isinstance(gone, dict)
+            assert await next_of(changes) == NOTHING
 
 
 # -- writes of unknown fate ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import pytest
 from nats.aio.msg import Msg
@@ -117,3 +117,36 @@ async def test_answers_find_their_requests_whatever_their_number_and_size(conn: 
     sent = [b"%d:" % n + b"x" * (200_000 if n % 50 == 0 else n) for n in range(1_000)]
     answers = await asyncio.gather(*(conn.request(subject, data) for data in sent))
     assert [answer.data for answer in answers] == sent
+
+
+async def test_who_listens_hears_everything_and_its_own_fault_costs_it_nothing_more(conn: Connection) -> None:
+    """Small and large, with headers and without; an exception is told like that of any subscription, and the next one comes."""
+    heard: list[tuple[dict[str, str], bytes]] = []
+    sent: list[tuple[dict[str, str] | None, bytes]] = [
+        (None, b"one"),
+        ({"Nats-Sequence": "7", "X": "y"}, b"two"),
+        (None, b"fail"),
+        ({"X": "y"}, b"3" * 200_000),
+        ({"Tenure-Key": "k", "tenure-key": "l"}, b"four"),
+        (None, b""),
+    ]
+
+    def hear(headers: Mapping[str, str], data: bytes) -> None:
+        heard.append((dict(headers), data))
+        if data == b"fail":
+            raise ValueError("it has failed")
+
+    subject = conn.new_inbox()
+    ear = await conn.listen(subject, hear)
+    for headers, data in sent:
+        await conn.publish(subject, data, headers=headers)
+    await wait_until(lambda: len(heard) == len(sent), description="heard")
+    assert [data for _, data in heard] == [data for _, data in sent]
+    assert [headers for headers, _ in heard[:4]] == [headers or {} for headers, _ in sent[:4]]
+    assert wire.BROKEN_HEADERS in heard[4][0]
+    assert conn.last_error == "it has failed"
+    await conn.unsubscribe(ear)
+    await conn.publish(subject, b"late")
+    await conn.api("INFO", {})
+    assert len(heard) == len(sent)
+    assert conn.is_connected

@@ -11,7 +11,7 @@ Every write is a compare-and-swap on the revision it was decided on; ``commit`` 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -297,18 +297,20 @@ class Runs:
     # -- follow ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def follow(self, key: str) -> AsyncIterator[Changes]:
+    async def follow(self, key: str, *, fresh: bool = False) -> AsyncIterator[Changes]:
         """Every state of a key from now on.
 
-        Subscribe, then read; re-read after a reconnect and every ``reread_seconds``, in a cluster soon for the first time.
+        Subscribe, then read; re-read after a reconnect and every ``reread_seconds``, in a cluster soon for the first time. Of
+        a run that is ``fresh``, having been started just now, an event is expected first.
         Only an error that no waiting mends is raised: the bucket is gone (Unavailable), or a record cannot be read.
         """
-        changes = Changes(partial(self._read_for, key), partial(_event, self.codec, key), self._conn)
-        subscription = await self._conn.subscribe(self._names.event(key), changes.on_event)
+        changes = Changes(partial(self._read_for, key), partial(_event, self.codec, key), self._conn, fresh=fresh)
+        subscription = await self._conn.listen(self._names.event(key), changes.on_event)
         offs = [on(changes.look) for on in (self._conn.on_reconnect, self._conn.on_disconnect)]
         try:
             yield changes
         finally:
+            changes.close()
             for off in offs:
                 off()
             await self._conn.unsubscribe(subscription)
@@ -332,7 +334,7 @@ class Runs:
         async def received(msg: Msg) -> None:
             try:
                 key = decode_key(msg.subject[len(prefix) :])
-                found = _event(self.codec, key, msg)
+                found = _event(self.codec, key, msg.headers or {}, msg.data)
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -374,8 +376,7 @@ def _found(codec: Codec, key: str, stored: _Stored, asked: float, *, blind: bool
     return Found(None if is_over(record, asked) else record, stored.seq)
 
 
-def _event(codec: Codec, key: str, msg: Msg) -> Found:
+def _event(codec: Codec, key: str, headers: Mapping[str, str], data: bytes) -> Found:
     """What was written; it was in force then, however late it is heard of."""
-    headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    return Found(None if "KV-Operation" in headers else _record(codec, key, revision, msg.data), revision)
+    return Found(None if "KV-Operation" in headers else _record(codec, key, revision, data), revision)

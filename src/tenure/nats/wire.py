@@ -28,6 +28,7 @@ from tenure.nats.deadline import end
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
 
+Heard = Callable[[Mapping[str, str], bytes], None]
 BROKEN_HEADERS = "Tenure-Broken"
 """The header that a message is given whose own ones cannot be read, or are Tenure's and not clear: what is wrong."""
 
@@ -188,6 +189,21 @@ def _plain_fields(block: bytes) -> dict[str, str] | None:
     return fields if clear else None
 
 
+class Ear(Subscription):
+    """A subscription whose messages go to a function as they are read: neither queue nor task, which cost more than the function."""
+
+    def __init__(self, client: QuickClient, number: int, subject: str, heard: Heard) -> None:
+        self._conn: QuickClient = client
+        self._id = number
+        self._subject = subject
+        self._queue = ""
+        self._max_msgs = self._received = 0
+        self._closed = False
+        self._cb = self._future = self._jsi = None
+        self._pending_queue = self._wait_for_msgs_task = self._message_iterator = None  # type: ignore[assignment]  # as of one that is stopped
+        self.heard = heard
+
+
 class QuickClient(WaryClient):
     """A nats-py client that writes and reads with less ado. To be made in the loop that it is used in."""
 
@@ -203,6 +219,28 @@ class QuickClient(WaryClient):
         """As nats-py's, which looks at each character of each name: 40 us for a message of the server's."""
         fields = _plain_fields(headers) if headers is not None else None
         return await super()._process_headers(headers) if fields is None else fields
+
+    async def listen(self, subject: str, heard: Heard) -> Ear:
+        """Have ``heard(headers, data)`` called for what arrives on a subject of our own making."""
+        if self.is_closed:
+            raise nats.errors.ConnectionClosedError
+        self._sid += 1
+        ear = self._subs[self._sid] = Ear(self, self._sid, subject, heard)
+        await self._send_subscribe(ear)
+        return ear
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        """As nats-py's, but for who listens."""
+        ear = self._subs.get(sid)
+        if not isinstance(ear, Ear):
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]  # None for no headers
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        try:
+            ear.heard(await self._process_headers(headers) or {}, data)
+        except Exception as error:  # noqa: BLE001  (as of any callback of a subscription: the connection goes on)
+            await self._error_cb(error)
 
     def take_answers(self, subscription: Subscription, prefix: str, answered: Callable[[bytes, bytes], None]) -> None:
         """Call ``answered(subject without prefix, data)`` for what arrives for ``subscription`` without headers."""
@@ -319,6 +357,6 @@ class QuickParser(Parser):
             if body > start or not self._client.is_answer(words[2], words[1], data[start:stop]):
                 reply = words[3] if count == (6 if body > start else 5) else b""
                 headers = data[start:body] if body > start else None
-                await self._client._process_msg(int(words[2]), words[1], reply, data[body:stop], headers)  # type: ignore[arg-type]  # noqa: SLF001  (None for no headers; nats-py's parser calls it too)
+                await self._client._process_msg(int(words[2]), words[1], reply, data[body:stop], headers)  # noqa: SLF001  (nats-py's parser calls it too)
         if at < end:
             await super().parse(data[at:])
