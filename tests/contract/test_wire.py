@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from nats.aio.msg import Msg
@@ -131,9 +131,9 @@ async def test_who_listens_hears_everything_and_its_own_fault_costs_it_nothing_m
         (None, b""),
     ]
 
-    def hear(headers: Mapping[str, str], data: bytes) -> None:
-        heard.append((dict(headers), data))
-        if data == b"fail":
+    async def hear(msg: Msg) -> None:
+        heard.append((dict(msg.headers or {}), msg.data))
+        if msg.data == b"fail":
             raise ValueError("it has failed")
 
     subject = conn.new_inbox()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+
+from nats.aio.msg import Msg
 
 from tenure.core.errors import TenureError
 from tenure.nats.connection import Connection
@@ -34,7 +36,7 @@ class Changes:
     def __init__(
         self,
         read: Callable[[], Awaitable[Found]],
-        decode: Callable[[Mapping[str, str], bytes], Found],
+        decode: Callable[[Msg], Found],
         conn: Connection,
         *,
         fresh: bool,
@@ -54,10 +56,10 @@ class Changes:
         self._newest = -1
         self._gone_since: float | None = None
 
-    def on_event(self, headers: Mapping[str, str], data: bytes) -> None:
+    async def on_event(self, msg: Msg) -> None:
         """Take a repeated record in; one that cannot be read is raised by ``next``."""
         try:
-            self._put(self._decode(headers, data))
+            self._put(self._decode(msg))
         except TenureError as error:
             self._put(error)
 

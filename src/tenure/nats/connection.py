@@ -322,15 +322,11 @@ class Connection:
         """Plain subscription; nats-py renews it after a reconnect. Of a ``group`` one gets each message."""
         return await self._nc.subscribe(subject, queue=group, cb=callback)
 
-    async def listen(self, subject: str, heard: Callable[[Mapping[str, str], bytes], None]) -> Subscription:
-        """As ``subscribe``, with less ado, for ``heard(headers, data)``: it is called where messages are read, and must be quick."""
-        if self._quick is not None:
-            return await self._quick.listen(subject, heard)
-
-        async def received(msg: Msg) -> None:
-            heard(msg.headers or {}, msg.data)
-
-        return await self.subscribe(subject, received)
+    async def listen(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """As ``subscribe``, with less ado, for a callback that is quick and asks the server nothing: no answer is read meanwhile."""
+        return await (
+            self.subscribe(subject, callback) if self._quick is None else self._quick.listen(subject, callback)
+        )
 
     async def unsubscribe(self, subscription: Subscription | None) -> None:
         """End a subscription, also while disconnected (else nats-py would renew it)."""

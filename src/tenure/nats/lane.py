@@ -57,12 +57,12 @@ class Pull(ABC):
 
     @abstractmethod
     async def _deliver(self, msg: Msg) -> None:
-        """Hand a message on; it must not block."""
+        """Hand a message on; it must neither block nor ask the server anything."""
 
     async def open(self) -> None:
         """Create the consumer if need be and listen. Nothing is pulled before ``want``."""
         await self._ensure_consumer()
-        self._subscription = await self._conn.subscribe(self._inbox, self._received)
+        self._subscription = await self._conn.listen(self._inbox, self._received)
         self._heard_at = self._clock.steady()
         self._off = [self._conn.on_reconnect(self._restart), self._conn.on_disconnect(self._forget)]
 

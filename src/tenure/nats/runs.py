@@ -11,7 +11,7 @@ Every write is a compare-and-swap on the revision it was decided on; ``commit`` 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -334,7 +334,7 @@ class Runs:
         async def received(msg: Msg) -> None:
             try:
                 key = decode_key(msg.subject[len(prefix) :])
-                found = _event(self.codec, key, msg.headers or {}, msg.data)
+                found = _event(self.codec, key, msg)
             except (NewerSchema, UnreadableRecord, ValueError):
                 return
             on_change(key, found)
@@ -376,7 +376,8 @@ def _found(codec: Codec, key: str, stored: _Stored, asked: float, *, blind: bool
     return Found(None if is_over(record, asked) else record, stored.seq)
 
 
-def _event(codec: Codec, key: str, headers: Mapping[str, str], data: bytes) -> Found:
+def _event(codec: Codec, key: str, msg: Msg) -> Found:
     """What was written; it was in force then, however late it is heard of."""
+    headers = msg.headers or {}
     revision = int(headers.get("Nats-Sequence", "0"))
-    return Found(None if "KV-Operation" in headers else _record(codec, key, revision, data), revision)
+    return Found(None if "KV-Operation" in headers else _record(codec, key, revision, msg.data), revision)

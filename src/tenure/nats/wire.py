@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import nats.errors
 from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
@@ -28,7 +29,7 @@ from tenure.nats.deadline import end
 TESTED = ("2.16.",)
 """Versions of nats-py whose private parts are known to be as they are used here."""
 
-Heard = Callable[[Mapping[str, str], bytes], None]
+Heard = Callable[[Msg], Awaitable[None]]
 BROKEN_HEADERS = "Tenure-Broken"
 """The header that a message is given whose own ones cannot be read, or are Tenure's and not clear: what is wrong."""
 
@@ -190,7 +191,7 @@ def _plain_fields(block: bytes) -> dict[str, str] | None:
 
 
 class Ear(Subscription):
-    """A subscription whose messages go to a function as they are read: neither queue nor task, which cost more than the function."""
+    """A subscription whose callback is called where messages are read: a queue and a task in between may cost more than it does."""
 
     def __init__(self, client: QuickClient, number: int, subject: str, heard: Heard) -> None:
         self._conn: QuickClient = client
@@ -221,7 +222,7 @@ class QuickClient(WaryClient):
         return await super()._process_headers(headers) if fields is None else fields
 
     async def listen(self, subject: str, heard: Heard) -> Ear:
-        """Have ``heard(headers, data)`` called for what arrives on a subject of our own making."""
+        """Have ``heard`` called for what arrives on a subject of our own making."""
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
         self._sid += 1
@@ -238,7 +239,7 @@ class QuickClient(WaryClient):
         self.stats["in_msgs"] += 1
         self.stats["in_bytes"] += len(data)
         try:
-            ear.heard(await self._process_headers(headers) or {}, data)
+            await ear.heard(Msg(self, subject.decode(), reply.decode(), data, await self._process_headers(headers)))
         except Exception as error:  # noqa: BLE001  (as of any callback of a subscription: the connection goes on)
             await self._error_cb(error)
 
