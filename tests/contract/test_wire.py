@@ -150,3 +150,18 @@ async def test_who_listens_hears_everything_and_its_own_fault_costs_it_nothing_m
     await conn.api("INFO", {})
     assert len(heard) == len(sent)
     assert conn.is_connected
+
+
+async def test_a_connection_closes_and_drains_with_who_listens(conn: Connection) -> None:
+    heard: list[bytes] = []
+
+    async def hear(msg: Msg) -> None:
+        heard.append(msg.data)
+
+    drained = await conn.listen(conn.new_inbox(), hear)
+    await conn.publish(drained.subject, b"last")
+    await conn.drain(drained)
+    assert heard == [b"last"]
+    await conn.listen(conn.new_inbox(), hear)
+    await conn.close()
+    assert not conn.is_connected

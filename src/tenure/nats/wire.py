@@ -194,14 +194,7 @@ class Ear(Subscription):
     """A subscription whose callback is called where messages are read: a queue and a task in between may cost more than it does."""
 
     def __init__(self, client: QuickClient, number: int, subject: str, heard: Heard) -> None:
-        self._conn: QuickClient = client
-        self._id = number
-        self._subject = subject
-        self._queue = ""
-        self._max_msgs = self._received = 0
-        self._closed = False
-        self._cb = self._future = self._jsi = None
-        self._pending_queue = self._wait_for_msgs_task = self._message_iterator = None  # type: ignore[assignment]  # as of one that is stopped
+        super().__init__(client, number, subject, cb=heard)
         self.heard = heard
 
 
