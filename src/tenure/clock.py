@@ -104,14 +104,15 @@ class AlignedClock:
     def align(self, server: float, sent: float) -> None:
         """``server``: its time in an answer that has come just now, to a request sent at ``sent`` (steady clock).
 
-        What the way of the answer may account for is no difference; a slow one still tells what is wrong by more.
+        What the way of the answer may account for is no difference; a slow one still tells what is wrong by more. A process that
+        was frozen has all of the way on one side of the server's time, and a clock that is the same may differ besides.
         """
         way = self.steady() - sent
         self.aligned = True
         right, unsure = server + way / 2, max(SAME_SECONDS, way / 2)
         self.unsure = min(self.unsure, unsure)
         differs = right - self.now()
-        if abs(differs) < unsure:
+        if abs(differs) < way / 2 + SAME_SECONDS:
             return
         if abs(right - self._base.now()) < unsure:  # it has been set right: it is better than what we can measure
             right = self._base.now()

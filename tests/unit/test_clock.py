@@ -25,7 +25,7 @@ class Told(SystemClock):
 
 
 @pytest.mark.parametrize("counts", [True, False])
-@pytest.mark.parametrize("wrong", [-3600.0, -0.3, 0.3, 86_400.0])
+@pytest.mark.parametrize("wrong", [-3600.0, -0.35, 0.35, 86_400.0])
 def test_a_wrong_clock_is_corrected_by_the_server_s_time_and_half_the_way(wrong: float, counts: bool) -> None:
     base = Told(1_000.0 + wrong, counts_suspension=counts)
     clock = AlignedClock(base)
@@ -44,6 +44,20 @@ def test_a_small_difference_or_what_a_slow_answer_accounts_for_changes_nothing(s
     clock.align(server, sent)
     assert (clock.offset, clock.now()) == (0.0, 1_000.0)
     assert clock.aligned
+
+
+@pytest.mark.parametrize("off", [-0.2, 0.0, 0.2])
+@pytest.mark.parametrize("frozen", ["before it asked", "before it read"])
+def test_a_freeze_between_question_and_answer_moves_no_clock_that_was_right(off: float, frozen: str) -> None:
+    """All of the nine seconds lie before the server's time, or all after it: half of them, or what the machine says, would be wrong."""
+    base = Told(996.0)
+    clock = AlignedClock(base)
+    clock.align(1_000.0 - off, sent=50.0)
+    assert clock.now() == pytest.approx(1_000.0 - off)
+    base.wall += 9
+    base.since_boot += 9
+    clock.align(1_009.0 if frozen == "before it asked" else 1_000.0, sent=50.0)
+    assert clock.now() == pytest.approx(1_009.0 - off)
 
 
 def test_a_slow_answer_still_tells_that_a_clock_is_wrong_by_hours() -> None:
