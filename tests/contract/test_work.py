@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
 
 from msgspec.structs import replace
 
@@ -87,9 +88,9 @@ async def test_a_wake_up_of_another_bucket_carries_no_revision(stores: Stores) -
     """The bucket was deleted and made again: an old revision would claim blindly in the new one [12]."""
     record, data, revision = await record_of(stores)
     async with lane_of(stores) as arrivals:
-        mine, stores.work.incarnation = stores.work.incarnation, "another"
-        await stores.work.wake(record, data, revision, SYSTEM.now(), patience())
-        stores.work.incarnation = mine
+        work = copy(stores.work)
+        work.incarnation = "another"
+        await work.wake(record, data, revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
         assert arrivals.got[0][1].found is None
 

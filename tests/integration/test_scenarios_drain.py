@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client, Context, Retry, Run, RunFailed, Snooze
+from tenure.core.records import Phase
 from tests.conftest import Workers
 from tests.proxy import Proxy
 from tests.support import FAST, wait_until
@@ -269,6 +271,32 @@ async def test_scenario_23_a_body_that_ignores_the_drain_is_given_up_without_a_f
         assert await run.result(timeout=10) == 2
     ended.set()
     assert bodies == [(1, 0), (2, 0)]
+
+
+async def test_scenario_23_a_plain_body_that_is_given_up_is_still_its_session_s(
+    app: App, client: Client, workers: Workers
+):
+    """Its thread goes on, whatever becomes of the task that waited for it: handed back, the run would be nobody's [27]."""
+    started, release = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.actor(grace=0.05)
+    def stubborn() -> None:
+        loop.call_soon_threadsafe(started.set)
+        release.wait(20)
+
+    app.config = replace(FAST, drain_seconds=0.05)
+    try:
+        async with workers.run(app) as running:
+            await client.submit(stubborn.call(), key="k")
+            await started.wait()
+            await running.stop()
+            assert not any(running.worker.metrics.outcomes.values())
+        record = (await client.stores.runs.read("k")).record
+        assert record is not None
+        assert (record.phase, record.attempt) == (Phase.RUNNING, 1)
+    finally:
+        release.set()
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.long)])
