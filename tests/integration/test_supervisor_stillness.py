@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.core import sweeps
 from tenure.core.permits import Entry, Permit
 from tenure.nats.patience import Patience
-from tenure.supervisor import stillness
+from tenure.supervisor import Supervisor, stillness
+from tenure.supervisor.keepers import Keepers
 from tenure.supervisor.sweep import Sweep
 from tests.conftest import Supervisors
 from tests.support import FAST, wait_until
@@ -131,3 +133,37 @@ async def test_what_no_stream_would_tell_of_keeps_it_from_resting(
             lambda: len(passes) > before + 2, description="as long as it is there is a pass after the other"
         )
         assert not any(passes[before:])
+
+
+async def test_a_pass_by_one_of_several_is_enough_to_rest_and_none_is_while_anybodys_key_owes_something(
+    app: App, client: Client, supervisors: Supervisors, passes: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All keys are another's, whose run has lost its timer; between two passes it gets a new one."""
+
+    @app.actor
+    async def later() -> None:
+        pass
+
+    await client.submit(later.call(), key="a", delay=3_600)
+    stores = client.stores
+    found = await stores.runs.read("a")
+    record = found.record
+    assert record is not None
+    assert isinstance(await stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {}), dict)
+    whole, lost = Sweep.whole, 4
+
+    async def and_then(self: Sweep, *args: Any) -> int:
+        number = await whole(self, *args)
+        if len(passes) == lost:
+            await stores.work.wake(record, b"", found.revision, stores.clock.now(), Patience(stores.clock, 5.0))
+        return number
+
+    monkeypatch.setattr(Sweep, "whole", and_then)
+    monkeypatch.setattr(sweeps, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(stillness, "_SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(Supervisor, "_mine", lambda _self: lambda _key: False)
+    monkeypatch.setattr(Keepers, "ask", lambda *_: True)
+    async with supervisors.run(app):
+        await wait_until(lambda: len(passes) > lost, description="the pass that finds nothing")
+        await asyncio.sleep(5 * app.config.sweep_seconds)  # work: there is no other
+        assert passes == [False] * lost + [True]

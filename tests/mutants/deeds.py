@@ -242,9 +242,19 @@ DEEDS = (
     Guard(
         "sweep: [32] everybody passes over everything now and again",
         "src/tenure/supervisor/service.py",
-        "            everything = number % _EVERYTHING_EVERY == 0 or sweep.calm\n",
-        "            everything = sweep.calm\n",
+        "            everything = number % _EVERYTHING_EVERY == 0\n",
+        "            everything = False\n",
         (REAL + "test_supervisor_sessions.py::test_a_supervisor_that_beats_and_sweeps_nothing_leaves_no_hole",),
+    ),
+    Guard(
+        "sweep: nobody rests while a key of another's owes something",
+        "src/tenure/supervisor/sweep.py",
+        "            if suspicious:\n",
+        "            if suspicious and is_mine(header.key):\n",
+        (
+            REAL + "test_supervisor_stillness.py"
+            "::test_a_pass_by_one_of_several_is_enough_to_rest_and_none_is_while_anybodys_key_owes_something",
+        ),
     ),
     Guard(
         "sweep: a wake-up that will not be delivered is none",

@@ -152,7 +152,7 @@ class Supervisor(Service):
         await self._ready_to_judge()
         while True:
             started = self.stores.clock.steady()
-            everything = number % _EVERYTHING_EVERY == 0 or sweep.calm
+            everything = number % _EVERYTHING_EVERY == 0
             try:
                 before = await look(self.stores, self._patience())
                 passed = await sweep.whole((lambda _key: True) if everything else self._mine())
@@ -167,9 +167,8 @@ class Supervisor(Service):
             pause = max(config.sweep_seconds, _REST * took)
             self._sweep_by = self._swept_at + _SWEEPS_MISSED * (took + pause) + config.patience_seconds
             await asyncio.sleep(pause)
-            if everything:
-                due = self.stores.clock.steady() + sweep.soonest - self.stores.clock.now()
-                await self._while_still(sweep, before, min(started + LONGEST_SECONDS, due))
+            due = self.stores.clock.steady() + sweep.soonest - self.stores.clock.now()
+            await self._while_still(sweep, before, min(started + LONGEST_SECONDS, due))
 
     async def _while_still(self, sweep: Sweep, before: Seen, until: float) -> None:
         """Wait for as long as a pass would find what the last one has found."""

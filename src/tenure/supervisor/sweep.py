@@ -97,8 +97,6 @@ class Sweep:
                 self._schedules.saw(header.key, state)
             token = encode_key(header.key)
             parked.met(token, state)
-            if not is_mine(header.key):
-                return
             suspicious = deserves_a_look(
                 state,
                 age=stored.at - header.stored_at,
@@ -109,8 +107,8 @@ class Sweep:
                 has_timer=stored.timers.has(token, state.run_id),
             )
             if suspicious:
-                self.calm = False
-                put_off += not self._keepers.ask(header.key, header.revision)
+                self.calm = False  # whoever looks after it
+                put_off += is_mine(header.key) and not self._keepers.ask(header.key, header.revision)
 
         started = stores.clock.steady()
 
