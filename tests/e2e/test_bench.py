@@ -20,6 +20,7 @@ from tenure.cli.bench import run_bench
 from tenure.cli.bench_report import FIGURES, Report
 from tenure.cli.bench_stage import Account, Stage
 from tenure.cli.root import run
+from tenure.supervisor.stillness import LONGEST_SECONDS
 
 
 @pytest.mark.long
@@ -54,16 +55,34 @@ def test_a_quick_run_gives_every_figure_as_one_json_object_and_loses_nothing() -
 async def test_a_supervisor_is_timed_from_its_start_to_ready_and_watched_as_it_sweeps_and_rests(
     tmp_path: Path, nats_server: str, namespace: str
 ) -> None:
-    """Real processes, a small plan: each of the three figures is one that was measured."""
-    plan = replace(
-        work.QUICK, scheduled=50, written_seconds=0.1, sweep_seconds=1.0, settle_seconds=0.1, scheduled_seconds=0.2
-    )
+    """Real processes, a small plan: each figure is one that was measured."""
+    plan = replace(work.QUICK, scheduled=50, written_seconds=0.1, sweep_seconds=0.5, rest_seconds=0.2)
     async with Stage(nats_server, namespace, tmp_path, 100, os.getpid()).open() as stage:
         figures = await more.scheduled(stage, plan)
     assert 0.1 < figures.pop("supervisor_ready_s") < 30.0
-    assert figures.keys() == {"sweeping_cpu_percent", "scheduled_cpu_percent"}
+    assert figures.keys() == {"sweeping_cpu_percent", "sweep_cpu_s", "scheduled_cpu_percent"}
     assert 0.0 < figures["sweeping_cpu_percent"] < 200.0
-    assert math.isfinite(figures["scheduled_cpu_percent"])
+    assert all(map(math.isfinite, figures.values()))
+    assert figures["scheduled_cpu_percent"] >= figures["sweep_cpu_s"] / LONGEST_SECONDS * 100.0
+
+
+class Told(more.Passes):
+    """A pass from 0.2 to 1 s, which takes all of a CPU; the rest takes a tenth of it. Each look is 0.1 s after the one before."""
+
+    looks = 0
+    cpu = 0.0
+
+    def now(self) -> tuple[float, float]:
+        self.looks += 1
+        self.cpu += 0.1 if 2 < self.looks <= 10 else 0.01
+        at = self.looks / 10.0, self.cpu
+        self.began += [at] * (self.looks == 2)
+        self.ended += [at] * (self.looks == 10)
+        return at
+
+
+async def test_rest_is_so_many_seconds_together_in_which_no_pass_begins_or_is_under_way() -> None:
+    assert await Told(os.getpid()).rest(0.5) == pytest.approx(0.1)
 
 
 def test_a_task_without_an_outcome_or_with_two_does_not_add_up() -> None:

@@ -2,7 +2,7 @@
 
 ``python -m tenure.cli.bench_actors URL NAMESPACE FOLDER CONCURRENCY`` works until its standard input ends, which it
 also does when the benchmark is killed; then it drains and leaves what it counted in ``FOLDER/counts.json``. With a
-concurrency of 0 it is a supervisor. Once it is ready there is a file ``FOLDER/ready-PID``.
+concurrency of 0 it is a supervisor, and ``sweep_seconds`` follow. Once it is ready there is a file ``FOLDER/ready-PID``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 from tenure.actors import Actor
 from tenure.app import App
 from tenure.cli.bench_probe import Stamps
+from tenure.config import Config
 from tenure.loops import run_loop, settle_collector
 from tenure.rates import RateLimit
 from tenure.settings import Limit
@@ -56,9 +57,9 @@ class Counts(msgspec.Struct, frozen=True):
     won: int
 
 
-def make_app(namespace: str, stamps: Stamps | None = None) -> BenchApp:
+def make_app(namespace: str, stamps: Stamps | None = None, config: Config | None = None) -> BenchApp:
     """The app under one namespace. Only its worker has ``stamps``."""
-    app = App(namespace)
+    app = App(namespace, config=config)
 
     @app.actor
     async def noop() -> None:
@@ -117,9 +118,9 @@ async def _say_when_ready(service: Worker | Supervisor, folder: Path) -> None:
     (folder / f"{READY}{os.getpid()}").touch()
 
 
-async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> None:
+async def _serve(url: str, namespace: str, folder: Path, concurrency: int, config: Config) -> None:
     stamps = Stamps(folder / STAMPS)
-    app = make_app(namespace, stamps).app
+    app = make_app(namespace, stamps, config).app
     async with app.worker(url, concurrency=concurrency) if concurrency else app.supervisor(url) as worker:
         loop = asyncio.get_running_loop()
 
@@ -140,4 +141,6 @@ async def _serve(url: str, namespace: str, folder: Path, concurrency: int) -> No
 
 if __name__ == "__main__":
     settle_collector()  # as `tenure worker` does
-    run_loop(_serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))
+    url, namespace, folder, concurrency, *rest = sys.argv[1:]
+    settings = Config(sweep_seconds=float(rest[0])) if rest else Config()
+    run_loop(_serve(url, namespace, Path(folder), int(concurrency), settings))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tenure.actors import Call
 from tenure.cli.bench_actors import STARTS, VALUES, WINDOW
 from tenure.cli.bench_probe import cpu_seconds
-from tenure.cli.bench_stage import Stage
+from tenure.cli.bench_stage import Stage, WorkerProcess
 from tenure.cli.bench_work import Figures, Plan, in_flight
 from tenure.core.errors import TenureError
 from tenure.nats.connection import ApiError
+from tenure.nats.scan import watch_scans
+from tenure.supervisor.stillness import LONGEST_SECONDS
 
 _LONGEST_SECONDS = 300.0
 _BATCH = 10_000
@@ -94,10 +97,57 @@ async def inbox(stage: Stage, plan: Plan) -> Figures:
     return {"inbox_per_s": first / took, "cpu_inbox_s": cpu * 1000.0 / max(1, first)}
 
 
+class Passes:
+    """A supervisor's passes over all records, as the server tells of them: each reads through a consumer of its own.
+
+    ``began``, ``ended``: when, and what the supervisor had taken of a CPU by then; both in seconds.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.began: list[tuple[float, float]] = []
+        self.ended: list[tuple[float, float]] = []
+        self._pid = pid
+
+    @classmethod
+    async def watch(cls, stage: Stage, supervisor: WorkerProcess) -> Passes:
+        """From now on. A process that was started a moment ago has not connected yet."""
+        passes, stores = cls(supervisor.pid), stage.client.stores
+        began, ended = passes.began, passes.ended
+        await watch_scans(
+            stores.conn, stores.names, lambda: began.append(passes.now()), lambda: ended.append(passes.now())
+        )
+        return passes
+
+    def now(self) -> tuple[float, float]:
+        """As an entry of ``began``."""
+        return time.perf_counter(), cpu_seconds(self._pid)
+
+    async def rest(self, seconds: float) -> float:
+        """The share of a CPU in so many seconds without a pass. Raises TenureError if there are none."""
+        since = now = self.now()
+        known, give_up = -1, now[0] + _LONGEST_SECONDS
+        while now[0] < give_up:
+            seen = len(self.began) + len(self.ended)
+            if seen != known or len(self.began) > len(self.ended):
+                known, since = seen, now
+            elif now[0] - since[0] >= seconds:
+                return _share(since, now)
+            await asyncio.sleep(0.05)
+            now = self.now()
+        raise TenureError("the supervisor does not come to rest")
+
+
+def _share(since: tuple[float, float], until: tuple[float, float]) -> float:
+    """What it took of a CPU from one to the other."""
+    return (until[1] - since[1]) / (until[0] - since[0])
+
+
 async def scheduled(stage: Stage, plan: Plan) -> Figures:
     """Keys whose runs are due tomorrow, and one supervisor: how soon it is ready, what its passes cost, and what it does at rest.
 
-    It passes over them again and again for as long as one more run waits, without a worker; then there is nothing to look for.
+    It passes over them again and again for as long as one more run waits, without a worker: measured from the beginning of a
+    pass to that of the next. Then there is nothing to look for, and a pass every quarter of an hour, which nobody waits for
+    here: its share is added to what is measured at rest.
     """
     at = datetime.now(UTC) + _AHEAD
     runs: list[tuple[Call[Any], str | None]] = [(stage.bench.noop.call(), None)] * plan.scheduled
@@ -105,25 +155,35 @@ async def scheduled(stage: Stage, plan: Plan) -> Figures:
         await _submit(stage, runs[start : start + _BATCH], at=at)
     waiting = await stage.client.submit(stage.bench.noop.call())
     await asyncio.sleep(plan.written_seconds)
-    started, supervisor = time.perf_counter(), stage.start_supervisor()
-    while not supervisor.is_ready:
-        supervisor.check()
-        if time.perf_counter() - started > _LONGEST_SECONDS:
-            raise TenureError("the supervisor does not become ready")
-        await asyncio.sleep(0.01)
+    started, supervisor = time.perf_counter(), stage.start_supervisor(plan.sweep_seconds)
+    passes = await Passes.watch(stage, supervisor)
+
+    async def until(done: Callable[[], bool], what: str) -> None:
+        while not done():
+            supervisor.check()
+            if time.perf_counter() - started > _LONGEST_SECONDS:
+                msg = f"the supervisor {what}"
+                raise TenureError(msg)
+            await asyncio.sleep(0.01)
+
+    await until(lambda: supervisor.is_ready, "does not become ready")
     ready = time.perf_counter() - started
-    await asyncio.sleep(max(0.0, plan.sweep_seconds - ready))
-    sweeping = cpu_seconds(supervisor.pid) / (time.perf_counter() - started) * 100.0
+    await until(lambda: len(passes.began) > 1, "does not pass over the records again")
+    first, second = passes.began[:2]
     worker = stage.start_worker()
     await waiting.result(_LONGEST_SECONDS)
     await worker.stop()
-    await asyncio.sleep(plan.settle_seconds)
-    before, started = cpu_seconds(supervisor.pid), time.perf_counter()
-    await asyncio.sleep(plan.scheduled_seconds)
-    share = (cpu_seconds(supervisor.pid) - before) / (time.perf_counter() - started) * 100.0
+    resting = await passes.rest(plan.rest_seconds)
     supervisor.check()
     supervisor.kill()
-    return {"supervisor_ready_s": ready, "sweeping_cpu_percent": sweeping, "scheduled_cpu_percent": share}
+    sweeping = _share(first, second)
+    a_pass = (sweeping - resting) * (second[0] - first[0])
+    return {
+        "supervisor_ready_s": ready,
+        "sweeping_cpu_percent": sweeping * 100.0,
+        "sweep_cpu_s": a_pass,
+        "scheduled_cpu_percent": (resting + a_pass / LONGEST_SECONDS) * 100.0,
+    }
 
 
 async def _submit(stage: Stage, runs: list[tuple[Call[Any], str | None]], at: datetime | None = None) -> None:

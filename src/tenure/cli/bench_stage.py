@@ -24,6 +24,7 @@ from tenure.actors import Call
 from tenure.cli.bench_actors import COUNTS, READY, STAMPS, Counts, make_app
 from tenure.cli.bench_probe import Stamps, cpu_seconds
 from tenure.client import Client
+from tenure.config import Config
 from tenure.core.errors import TenureError
 from tenure.core.records import read_state
 from tenure.core.subjects import PRIORITIES
@@ -53,11 +54,11 @@ class Account(msgspec.Struct):
 
 
 class WorkerProcess:
-    """A worker in a process of its own."""
+    """A worker, or a supervisor, in a process of its own. ``arguments``: see ``bench_actors``."""
 
-    def __init__(self, url: str, namespace: str, folder: Path, concurrency: int) -> None:
+    def __init__(self, url: str, namespace: str, folder: Path, *arguments: float) -> None:
         self._folder = folder
-        command = [sys.executable, "-m", "tenure.cli.bench_actors", url, namespace, str(folder), str(concurrency)]
+        command = [sys.executable, "-m", "tenure.cli.bench_actors", url, namespace, str(folder), *map(str, arguments)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: S603  (our own module)
         self.pid = self._process.pid
 
@@ -127,9 +128,9 @@ class Stage:
         self._worker = WorkerProcess(self._url, self.bench.app.namespace, self._folder, concurrency)
         return self._worker
 
-    def start_supervisor(self) -> WorkerProcess:
+    def start_supervisor(self, sweep_seconds: float = Config().sweep_seconds) -> WorkerProcess:
         """Start a supervisor's process; returns before it is ready. It is not the stage's worker."""
-        supervisor = WorkerProcess(self._url, self.bench.app.namespace, self._folder, 0)
+        supervisor = WorkerProcess(self._url, self.bench.app.namespace, self._folder, 0, sweep_seconds)
         self._others.append(supervisor)
         return supervisor
 

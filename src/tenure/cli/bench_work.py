@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tenure.cli.bench_probe import percentile, rss_megabytes
 from tenure.cli.bench_stage import Stage
+from tenure.config import Config
 from tenure.core.errors import TenureError
 from tenure.nats.connection import ApiError, Connection
 from tenure.together import each
@@ -34,7 +35,11 @@ _EXPECT = "Nats-Expected-Last-Subject-Sequence"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How much of everything. ``written_seconds``: what was written so lately is not taken for idle."""
+    """How much of everything.
+
+    ``written_seconds``: what was written so lately is not taken for idle. ``sweep_seconds``: as in ``Config``, of the supervisor
+    of the scheduled keys. ``rest_seconds``: whole rounds of all that it does at rest, the rarest once a minute.
+    """
 
     repeats: int = 3
     raw: int = 20_000
@@ -52,9 +57,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     commands: int = 15_000
     scheduled: int = 100_000
     written_seconds: float = 6.0
-    sweep_seconds: float = 30.0
-    settle_seconds: float = 60.0
-    scheduled_seconds: float = 20.0
+    sweep_seconds: float = Config().sweep_seconds
+    rest_seconds: float = 60.0
 
 
 QUICK = Plan(
@@ -74,9 +78,8 @@ QUICK = Plan(
     commands=500,
     scheduled=500,
     written_seconds=0.5,
-    sweep_seconds=3.0,
-    settle_seconds=2.0,
-    scheduled_seconds=1.0,
+    sweep_seconds=0.5,
+    rest_seconds=2.0,
 )
 FULL = Plan()
 

@@ -19,6 +19,8 @@ from tenure.nats.patience import Patience
 STATE = "Tenure-State"
 """Header of a record that says what ``records.state_of`` says."""
 
+_PREFIX = "s"
+"""Of the name of a consumer that a scan reads through."""
 _INACTIVE_SECONDS = 30
 _NO_MESSAGES, _NOBODY = "404", "503"
 
@@ -74,7 +76,7 @@ async def scan(
 ) -> None:
     """Call ``on_header`` for every record; see ``Runs.scan``."""
     inbox = conn.new_inbox()
-    name = "s" + inbox.rpartition(".")[2]
+    name = _PREFIX + inbox.rpartition(".")[2]
     stream = names.runs_stream
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
 
@@ -113,6 +115,18 @@ async def scan(
         await _call(conn, f"CONSUMER.DELETE.{stream}.{name}", {})
     finally:
         await conn.unsubscribe(subscription)
+
+
+async def watch_scans(conn: Connection, names: Names, began: Callable[[], object], ended: Callable[[], object]) -> None:
+    """Call these whenever anybody's scan begins or ends from now on: the server tells of the consumer that each has of its own."""
+
+    async def tell(msg: Msg) -> None:
+        *_, what, _, name = msg.subject.split(".")
+        if name.startswith(_PREFIX) and what in calls:
+            calls[what]()
+
+    calls = {"CREATED": began, "DELETED": ended}
+    await conn.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.*.{names.runs_stream}.*", tell)
 
 
 async def _page(
