@@ -77,20 +77,6 @@ DEEDS = (
         (STORE + "test_runs.py",),
     ),
     Guard(
-        "clocks: a freeze between question and answer moves none that was right",
-        "src/tenure/clock.py",
-        "way / 2 + SAME_SECONDS:",
-        "unsure:",
-        ("tests/unit/test_clock.py",),
-    ),
-    Guard(
-        "clocks: who stood still on its first answer about the time asks once more",
-        "src/tenure/stores.py",
-        " and again != 1:",
-        ":",
-        (REAL + "test_clocks.py",),
-    ),
-    Guard(
         "commit: only who was unsure recognises a write as its own",
         "src/tenure/nats/runs.py",
         "            if repeated and mine is not None and",

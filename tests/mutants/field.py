@@ -5,6 +5,21 @@ from __future__ import annotations
 from tests.mutants.guard import CORE, REAL, Guard
 
 FIELD = (
+    # -- clocks ------------------------------------------------------------------------------------------------------
+    Guard(
+        "clocks: a freeze between question and answer moves none that was right",
+        "src/tenure/clock.py",
+        "way / 2 + SAME_SECONDS:",
+        "unsure:",
+        ("tests/unit/test_clock.py",),
+    ),
+    Guard(
+        "clocks: who stood still on its first answer about the time asks once more",
+        "src/tenure/stores.py",
+        " and again != 1:",
+        ":",
+        (REAL + "test_clocks.py",),
+    ),
     # -- what is asked of the server ---------------------------------------------------------------------------------
     Guard(
         "claim: a wake-up that carries its record needs no read",
