@@ -159,14 +159,26 @@ async def test_an_event_tells_what_was_in_force_however_late_it_is_heard(
         assert await changes.next() == Found(ended.record, ended.revision)
 
 
-async def test_a_live_record_does_not_expire(stores: Stores) -> None:
-    done = await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=1.0), at=NOTHING))
-    message = await stores.conn.api(
-        f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("k")}
-    )
-    assert isinstance(message, dict)
-    assert message["message"]["seq"] == done.revision
-    assert b"Nats-TTL" not in message["message"]["hdrs"].encode()
+async def test_a_live_record_does_not_expire_with_or_without_an_outcome_in_it(stores: Stores) -> None:
+    """The server is told nothing of a time, which would take the run that waits along."""
+
+    async def headers(done: Committed) -> str:
+        found = await stores.conn.api(
+            f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("k")}
+        )
+        assert isinstance(found, dict)
+        assert found["message"]["seq"] == done.revision
+        return b64decode(found["message"]["hdrs"]).decode()
+
+    waiting = await committed(await stores.runs.commit("k", submit("k", "r1", result_ttl=1.0), at=NOTHING))
+    assert "Nats-TTL" not in await headers(waiting)
+    assert "Nats-TTL" not in await headers(await committed(await stores.runs.commit("k", claim("s", "r1"))))
+    holder = Holder(session="s", run_id="r1", attempt=1)
+    ended = await committed(await stores.runs.commit("k", Succeed(holder=holder, next_run_id="")))
+    assert "Nats-TTL" in await headers(ended)
+    again = await committed(await stores.runs.commit("k", submit("k", "r2", result_ttl=1.0)))
+    assert again.record.last is not None
+    assert "Nats-TTL" not in await headers(again)
 
 
 async def test_a_purge_is_a_cas_and_leaves_a_marker(stores: Stores) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.guard import CORE, REAL, Guard
+from tests.mutants.guard import CORE, REAL, STORE, Guard
 
 FIELD = (
     # -- clocks ------------------------------------------------------------------------------------------------------
@@ -65,7 +65,11 @@ FIELD = (
         CORE + "records.py",
         "    if record.phase not in TERMINAL or record.previous",
         "    if record.last is None or record.previous",
-        (REAL + "test_scenarios_perpetual.py::test_scenario_02_the_old_generations_outcome_never_hides_the_successor",),
+        (
+            STORE + "test_runs.py::test_a_live_record_does_not_expire_with_or_without_an_outcome_in_it",
+            REAL
+            + "test_scenarios_perpetual.py::test_scenario_02_the_old_generations_outcome_never_hides_the_successor",
+        ),
     ),
     Guard(
         "scenario 03: an outcome of another generation ends nobody's wait",
