@@ -1,10 +1,18 @@
-"""First in, first out: within a lane bodies start in the order in which their wake-ups were stored."""
+"""First in, first out: within a lane bodies start in the order in which their wake-ups were stored.
+
+And those that may start do so before the ends of others are dealt with.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 
 from tenure import App, Client, Context
+from tenure.worker.head import Head, Looked
+from tenure.worker.tail import Stored, Tail, Void
 from tests.conftest import Workers
 from tests.support import wait_until
 
@@ -39,3 +47,32 @@ async def test_what_was_stored_first_in_a_lane_starts_first(
         assert [key for key in started if key.startswith(lane)] == sorted(
             key for key in started if key.startswith(lane)
         )
+
+
+async def test_bodies_that_may_start_do_so_before_the_outcomes_of_others_are_stored(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers to claims come many at a time. What each body costs after its end must not be waited for by those behind it."""
+    happened: list[str] = []
+    looked, store, ready = Head.look, Tail.store, asyncio.Barrier(8)
+
+    async def look(*args: Any) -> Looked:
+        found = await looked(*args)
+        await ready.wait()
+        return found
+
+    async def stored(*args: Any) -> Stored | Void:
+        happened.append("stored")
+        return await store(*args)
+
+    @app.actor
+    async def note() -> None:
+        happened.append("started")
+
+    monkeypatch.setattr(Head, "look", look)
+    monkeypatch.setattr(Tail, "store", stored)
+    async with workers.run(app):
+        for key in range(8):
+            await client.submit(note.call(), key=f"k{key}")
+        await wait_until(lambda: len(happened) == 16, description="all have ended")
+    assert happened == ["started"] * 8 + ["stored"] * 8

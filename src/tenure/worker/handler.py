@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from tenure.context import Context
-from tenure.core.errors import (
-    NewerSchema,
-    StillOwed,
-    TenureError,
-    UnreadableRecord,
-)
+from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
 from tenure.core.records import Record
@@ -203,6 +198,7 @@ class Handler:
             metrics.in_progress[actor] -= 1
             metrics.run_seconds[actor].observe(self._stores.clock.steady() - started)
             live.forget_timers()
+        await asyncio.sleep(0)  # other bodies that may start do so first
         if live.abandoned:
             return
         if live.evicted:
