@@ -13,6 +13,9 @@ SHORT_DELAY = 2.0
 TIMER_LEAD = 0.5
 """Seconds by which a server-side schedule fires early, because it may be up to 0.25 s late."""
 
+EARLY = 0.02
+"""Seconds by which a wake-up that is handed back comes again before its run is due: to be in hand by then (`worker/brink`)."""
+
 
 def backoff(policy: Policy, failures: int, jitter: float) -> float:
     """Seconds until the next attempt after ``failures`` (>= 1) failures; ``jitter`` is a random number in [0, 1).

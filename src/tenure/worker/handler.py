@@ -31,6 +31,7 @@ from tenure.telemetry import get_logger
 from tenure.tracing import find_tracing
 from tenure.worker.arguments import arguments
 from tenure.worker.body import Ended, Halted, run_body
+from tenure.worker.brink import rest_of
 from tenure.worker.counting import Counting
 from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
@@ -142,6 +143,8 @@ class Handler:
                 if outcome == "unreadable":
                     _log.error("record.unreadable", key=live.key, run_id=live.run_id)
                 ceiling = longest if outcome == "not_due" else second_look(delivery.deliveries, longest)
+                if delay is not None and outcome == "not_due":
+                    delay = rest_of(delivery, delay)
                 await work.nak(live.reply, ceiling if delay is None else min(ceiling, delay))
             case _:
                 assert_never(looked)

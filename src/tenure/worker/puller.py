@@ -23,6 +23,7 @@ from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.together import all_of
+from tenure.worker.brink import Brink
 from tenure.worker.handover import Desk
 
 _REFILL_SECONDS = 0.002
@@ -38,8 +39,8 @@ arrived is read: a loop that was blocked for a while must not take its own delay
 class Puller:
     """The lanes of one worker.
 
-    ``queues``: their weights; of one that ``is_paused`` nothing is pulled. ``free`` says how many more runs may be started
-    now; ``start`` starts one.
+    ``queues``: their weights; of one that ``is_paused`` nothing is pulled. ``slots``: how many runs at once, of which ``free``
+    says how many more may be started now; ``start`` starts one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Puller:
         queues: Mapping[str, int],
         *,
         desk: Desk,
+        slots: int,
         is_paused: Callable[[str], bool],
         free: Callable[[], int],
         start: Callable[[Delivery], Coroutine[Any, Any, None]],
@@ -63,6 +65,14 @@ class Puller:
         self._start = start
         self._spawn = spawn
         self._on_crash = on_crash
+        self._brink = Brink(
+            stores,
+            most=2 * slots,  # those that start together, and as many that follow them
+            free=lambda: free() if self.pulling else 0,
+            start=start,
+            spawn=spawn,
+            on_crash=on_crash,
+        )
         self._shares = Shares(queues)
         self._lanes: dict[Lane, Line] = {}
         self._hot: set[Lane] = set()
@@ -111,6 +121,7 @@ class Puller:
             if timer is not None:
                 timer.cancel()
         self._timer = self._dry_timer = None
+        await self._brink.close()
         lanes, self._lanes = self._lanes, {}
         for line in lanes.values():
             self._shares.waits(line, 0)
@@ -132,6 +143,10 @@ class Puller:
 
     def refill_soon(self) -> None:
         """A slot came free."""
+        self._brink.go_on()
+        self._refill_soon()
+
+    def _refill_soon(self) -> None:
         if self.pulling and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill_now)
 
@@ -152,7 +167,7 @@ class Puller:
             await self._share_out(free, pulled)
             return
         for lane, line in pulled.items():
-            await lane.want(free if lane in self._hot or line.waiting else 1)
+            await lane.want(free if (lane in self._hot or line.waiting) and not self._brink.is_full else 1)
 
     async def _share_out(self, free: int, pulled: Mapping[Lane, Line]) -> None:
         self._see_asked()
@@ -185,13 +200,13 @@ class Puller:
                 del self._asked[lane]
             if lane.outstanding and looks + 1 >= _DRY_LOOKS:
                 self._shares.waits(self._lanes[lane], 0)
-                self.refill_soon()
+                self._refill_soon()
         self._look_for_dry()
 
     async def _received(self, lane: Lane, delivery: Delivery) -> None:
         if lane not in self._hot:
             self._hot.add(lane)
-            self.refill_soon()
+            self._refill_soon()
         line = self._lanes.get(lane)
         if line is None or not self.pulling or self.is_paused(lane.queue):
             await self._stores.work.nak(delivery.reply)
@@ -204,13 +219,14 @@ class Puller:
         if not self._shares.brings(line, delivery.pending, free, again=delivery.deliveries > 1):
             await self._stores.work.nak(delivery.reply)
             return
-        await self._start(delivery)
+        if self._shares.contended or not self._brink.keeps(delivery):
+            await self._start(delivery)
         left = self._free()
         if left < free:
             self._shares.took(line)
         # Foreign, or in hand already: no slot comes free that would ask for the next. Or a share turned out to be larger.
         if left == free or (left and line.waiting > lane.outstanding and self._shares.contended):
-            self.refill_soon()
+            self._refill_soon()
 
     async def _take(self, delivery: Delivery) -> bool:
         """Start what another worker offers, in a slot that is free now: what was pulled for that slot is a surplus then."""

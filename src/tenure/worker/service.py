@@ -89,6 +89,7 @@ class Worker(Service):
             self.stores,
             self.weights,
             desk=Desk(self.stores, self.queues, self.app.actors, self.table, lambda: self._unexpected("desk.crashed")),
+            slots=self.concurrency,
             is_paused=board.is_paused,
             free=self._free,
             start=self._begin,
