@@ -14,7 +14,7 @@ from tenure import App, Client, Context, Cooldown, Debounce, RateLimit, Run
 from tenure.nats.embedded import EmbeddedServer
 from tenure.testing import memory
 from tests import looks
-from tests.conftest import Workers
+from tests.conftest import Supervisors, Workers
 from tests.integration.test_rates import closest
 from tests.support import FAST, wait_until
 
@@ -53,7 +53,10 @@ async def killed(server: EmbeddedServer) -> None:
 async def test_a_rate_is_kept_to_while_two_submit_and_server_and_workers_are_restarted(
     app: App, two: tuple[Client, Client], workers: Workers, server: EmbeddedServer
 ) -> None:
-    """What has started is in the entry alone: neither new workers nor a server that was killed give more than n to a window."""
+    """What has started is in the entry alone: neither new workers nor a server that was killed give more than n to a window.
+
+    All the others may be parked when the first worker ends, and no new one knows of the rate then: a supervisor looks.
+    """
     starts: list[float] = []
 
     @app.actor(limits=[RateLimit(4, 0.3)])
@@ -67,7 +70,7 @@ async def test_a_rate_is_kept_to_while_two_submit_and_server_and_workers_are_res
     async with workers.run(app):
         await wait_until(lambda: len(starts) >= 5, description="it is full, and some wait")
     await killed(server)
-    async with workers.run(app), workers.run(app):
+    async with Supervisors(server.url).run(app), workers.run(app), workers.run(app):
         for runs in await asyncio.gather(*submitting):
             for run in runs:
                 await run.result(20)
