@@ -323,20 +323,6 @@ DEEDS = (
         (REAL + "test_inbox_service.py::test_headers_that_break_nats_py_do_not_break_the_service",),
     ),
     Guard(
-        "drain: what waits in hand for its due is handed back",
-        "src/tenure/worker/puller.py",
-        "        await self._brink.close()\n",
-        "",
-        (REAL + "test_brink.py",),
-    ),
-    Guard(
-        "drain: what waits in hand for its due starts nothing after the drain signal",
-        "src/tenure/worker/puller.py",
-        "free() if self.pulling else 0",
-        "free()",
-        (REAL + "test_brink.py",),
-    ),
-    Guard(
         "drain: a wake-up that waits for its forerunner's end starts nothing after the drain signal",
         "src/tenure/worker/service.py",
         "        if self.puller.pulling and self._free() > 0:\n",
