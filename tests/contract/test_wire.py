@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from nats.aio.msg import Msg
@@ -165,3 +166,81 @@ async def test_a_connection_closes_and_drains_with_who_listens(conn: Connection)
     await conn.listen(conn.new_inbox(), hear)
     await conn.close()
     assert not conn.is_connected
+
+
+@asynccontextmanager
+async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The connection takes nothing more, and more waits to be written than may."""
+    goes_on, stuck = asyncio.Event(), asyncio.Event()
+
+    async def drain() -> None:
+        stuck.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(conn.raw._transport, "drain", drain)
+    await conn.publish("tenure.nobody")
+    await stuck.wait()
+    loud = [asyncio.create_task(conn.publish("tenure.nobody", b"x" * 1_000_000)) for _ in range(3)]
+    await wait_until(lambda: conn.raw.pending_data_size > 2 * 2**20, description="it is crowded")
+    try:
+        yield
+    finally:
+        goes_on.set()
+        await asyncio.gather(*loud)
+
+
+async def test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_crowded(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[bytes] = []
+    subject, inbox = await listen(conn)
+
+    async def hear(msg: Msg) -> None:
+        await conn.publish("tenure.nobody", b"hint")
+        heard.append(msg.data)
+
+    ear = await conn.listen(conn.new_inbox(), hear)
+    await conn.api("INFO", {})
+    other = await Connection.open(conn._url, Config(), name="other")
+    async with crowded(conn, monkeypatch):
+        await other.publish(ear.subject, b"1")
+        await other.publish(subject, b"2")
+        await wait_until(lambda: inbox.got, description="others hear", timeout=2)
+    await wait_until(lambda: heard == [b"1"], description="what it had to write goes out")
+    await other.close()
+
+
+async def test_half_a_message_ends_with_its_connection_however_crowded_that_was(
+    real_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who listens got it together with what the next connection begins with."""
+    conn, heard = await Connection.open(real_server, Config(), name="wire"), list[bytes]()
+
+    async def hear(msg: Msg) -> None:
+        heard.append(msg.data)
+        await conn.publish("tenure.nobody", b"hint")
+
+    ear, raw = await conn.listen(conn.new_inbox(), hear), conn.raw
+    async with crowded(conn, monkeypatch):
+        one, half = (f"MSG {ear.subject} {ear._id} {text}".encode() for text in ("1\r\n1\r\n", "30\r\nhalf"))
+        raw._transport._io_reader.feed_data(one + half)  # type: ignore[union-attr]  # TCP's has it
+        await wait_until(lambda: heard, description="the whole one is heard")
+        await raw._process_op_err(ConnectionResetError())
+        await wait_until(lambda: not conn.is_connected, description="it breaks")
+    await wait_until(lambda: conn.is_connected, description="another one")
+    await conn.publish(ear.subject, b"2" * 30)
+    await wait_until(lambda: len(heard) > 1, description="what comes on the next one")
+    assert heard == [b"1", b"2" * 30]
+    assert conn.epoch == 2  # it broke once, and there was one other
+    await conn.close()
+
+
+async def test_who_waits_for_a_crowded_connection_can_be_cancelled(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nats-py's own takes the cancellation for the end of its wait, and what was cancelled goes on."""
+    async with crowded(conn, monkeypatch):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await conn.request("tenure.nobody", b"?")
+    assert await conn.api("INFO", {})

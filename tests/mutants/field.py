@@ -36,6 +36,13 @@ FIELD = (
         (REAL + "test_requests.py::test_waiting_for_a_result_costs_no_request",),
     ),
     Guard(
+        "connection: who reads what arrives never waits until something is written",
+        "src/tenure/nats/wire.py",
+        "not force_flush or asyncio.current_task() is self._reading_task:",
+        "not force_flush:",
+        ("tests/contract/test_wire.py::test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_crowded",),
+    ),
+    Guard(
         "outcome: the ack comes after it is stored",
         "src/tenure/worker/handler.py",
         "            done = await self._tail.store(",
