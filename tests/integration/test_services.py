@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 import pytest
 
@@ -125,3 +126,24 @@ async def test_a_close_that_is_cancelled_leaves_nothing_open(
     if left:
         await service.stores.close()
     assert not left
+
+
+async def test_bodies_see_what_whoever_called_run_has_set(app: App, client: Client, nats_server: str) -> None:
+    """Also what was set after the worker had connected, and nothing that an earlier body has."""
+    who = ContextVar("who", default="nobody")
+
+    @app.actor
+    async def own() -> str:
+        seen = who.get()
+        who.set("a body")
+        return seen
+
+    @app.actor
+    def plain() -> str:
+        return who.get()
+
+    runs = [await client.submit(actor.call()) for actor in (own, own, plain)]
+    async with app.worker(nats_server, concurrency=1) as worker:
+        who.set("the application")
+        await worker.run_until_idle()
+    assert [await run.result(2) for run in runs] == ["the application"] * 3

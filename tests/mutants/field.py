@@ -43,6 +43,13 @@ FIELD = (
         ("tests/contract/test_wire.py::test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_crowded",),
     ),
     Guard(
+        "body: it sees what whoever called run has set",
+        "src/tenure/worker/service.py",
+        "self._handle(live, delivery, lease), self._context.copy())",
+        "self._handle(live, delivery, lease))",
+        (REAL + "test_services.py::test_bodies_see_what_whoever_called_run_has_set",),
+    ),
+    Guard(
         "outcome: the ack comes after it is stored",
         "src/tenure/worker/handler.py",
         "            done = await self._tail.store(",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,6 +74,7 @@ class Worker(Service):
         self._crashes = Crashes(here())
         self._failure: TenureError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._context = contextvars.copy_context()
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Worker(Service):
     # -- the service -------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
+        self._context = contextvars.copy_context()
         try:
             if not self.lease.trusted:
                 await self._close_lost_lease()
@@ -219,9 +222,9 @@ class Worker(Service):
         self._changed.set()
         self.puller.refill_soon()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None], scope: contextvars.Context | None = None) -> asyncio.Task[None]:
         """Handlers are not in the TaskGroup: a body that swallows its cancellation must not keep the service from ending."""
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work, context=scope)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -244,7 +247,8 @@ class Worker(Service):
         lease.in_hand[delivery.reply] = self.stores.clock.steady()
         live.lease = lease
         live.owner = self._service
-        live.task = self._spawn(self._handle(live, delivery, lease))
+        # What whoever called `run` has set is seen by bodies, not what was set when its connection was made, whose task calls this.
+        live.task = self._spawn(self._handle(live, delivery, lease), self._context.copy())
 
     async def _handle(self, live: Live, delivery: Delivery, lease: Lease) -> None:
         handler = self._handler
