@@ -109,12 +109,12 @@ class AlignedClock:
         """
         way = self.steady() - sent
         self.aligned = True
-        right, unsure = server + way / 2, max(SAME_SECONDS, way / 2)
-        self.unsure = min(self.unsure, unsure)
+        right, same = server + way / 2, way / 2 + SAME_SECONDS
+        self.unsure = min(self.unsure, max(SAME_SECONDS, way / 2))
         differs = right - self.now()
-        if abs(differs) < way / 2 + SAME_SECONDS:
+        if abs(differs) < same:
             return
-        if abs(right - self._base.now()) < unsure:  # it has been set right: it is better than what we can measure
+        if abs(right - self._base.now()) < same:  # it has been set right: it is better than what we can measure
             right = self._base.now()
         _log.warning("clock.differs", seconds=round(differs, 3))
         self._ahead = right - self._follow()

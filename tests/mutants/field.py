@@ -9,8 +9,8 @@ FIELD = (
     Guard(
         "clocks: a freeze between question and answer moves none that was right",
         "src/tenure/clock.py",
-        "way / 2 + SAME_SECONDS:",
-        "unsure:",
+        "server + way / 2, way / 2 + SAME_SECONDS",
+        "server + way / 2, max(SAME_SECONDS, way / 2)",
         ("tests/unit/test_clock.py",),
     ),
     Guard(

@@ -86,6 +86,17 @@ def test_a_clock_that_was_set_right_meanwhile_is_what_counts() -> None:
     assert (clock.offset, clock.now()) == (0.0, 1_010.1)
 
 
+@pytest.mark.parametrize("server", [1_000.9, 1_010.1])
+def test_a_clock_that_was_set_right_meanwhile_counts_after_a_freeze_too(server: float) -> None:
+    """Nine seconds, all of them on one side of the server's time: half of that is no better than the machine's."""
+    base = Told(900.0, counts_suspension=False)
+    clock = AlignedClock(base)
+    clock.align(1_000.0, sent=50.0)
+    base.wall, base.since_boot = 1_010.0, 59.0
+    clock.align(server, sent=50.0)
+    assert clock.offset == 0.0
+
+
 def test_a_sleep_that_the_steady_clock_does_not_count_is_seen_by_the_time_of_day() -> None:
     base = Told(1_000.0, counts_suspension=False)
     clock = AlignedClock(base)
