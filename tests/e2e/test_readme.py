@@ -104,8 +104,8 @@ async def test_events_holds_and_history_print_what_readme_says() -> None:
     names = await app_of_readme()
     code, printed = printing("async for event in run.events()")
     async with memory(names["app"]) as client:
-        names |= {"client": client, "run": await client.submit(names["extract"].call("a.pdf"), key="doc-1")}
-        assert await execute(code, names) == printed
+        run = await client.submit(names["extract"].call("a.pdf"), key="doc-1", delay=1.5)
+        assert await execute(code, names | {"client": client, "run": run}) == printed
 
 
 async def test_the_test_of_an_application_passes() -> None:
