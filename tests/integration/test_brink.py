@@ -119,7 +119,7 @@ async def test_what_waits_in_hand_does_not_start_after_the_drain_signal(
         await submit(client, app, ["k"], due)
         await wait_until(lambda: in_hand() == 1, description="it waits in hand")
         running.worker.puller.pulling = False  # by the signal, before anything is closed: what is closed takes its time
-        await asyncio.sleep(due + 0.1 - client.now())
+        await asyncio.sleep(due + 0.1 - client.now())  # paused: until it would have started
         await running.stop()
     assert not started
 

@@ -21,6 +21,7 @@ from tenure.core.records import Record, Task
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
+from tenure.together import all_of
 from tenure.worker.slots import Slots, pace_of
 
 
@@ -156,7 +157,9 @@ class Ticket:
             self._held[name] = attempt
             if self._again or (answer is Answer.FROM_PARKED and not self._woken):  # else who woke it has removed that
                 # While it is in the entry, nobody hands a place to what it has parked.
-                self._unparking.append(asyncio.create_task(gates.unpark(name, take, patience)))
+                removal = asyncio.create_task(gates.unpark(name, take, patience))
+                removal.add_done_callback(_heed)
+                self._unparking.append(removal)
         if not pace_of(record.task).rates:
             return Answer.GRANTED
         answer = await self.slots.take(found, record, self._places.deployed, patience)
@@ -204,8 +207,7 @@ class Ticket:
     async def _give(self, patience: Patience, keep: str = "") -> None:
         """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""
         unparking, self._unparking = self._unparking, []
-        for removal in unparking:
-            await removal
+        await all_of(*unparking)
         held, self._held = self._held, {}
         gives = [
             (name, Give(run_id=self.run_id, attempt=held[name], session=self.session))
@@ -225,3 +227,9 @@ class Ticket:
         if not self._limits and self._task is not None:
             self._limits = await self._places.limits_of(self._task, patience)
         return self._limits
+
+
+def _heed(removal: asyncio.Task[None]) -> None:
+    """Nobody asks how it ended where the session is given up: what is left to remove, a supervisor finds."""
+    if not removal.cancelled():
+        removal.exception()
