@@ -9,8 +9,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from tenure import App, Client, Context
+from tenure.nats.work import Delivery, Work
 from tenure.worker.head import Head, Looked
 from tenure.worker.tail import Stored, Tail, Void
 from tests.conftest import Workers
@@ -21,10 +23,28 @@ RUNS = 24
 
 @pytest.mark.parametrize("slots", [1, 5])
 async def test_what_was_stored_first_in_a_lane_starts_first(
-    slots: int, app: App, client: Client, workers: Workers
+    slots: int, app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backlog of two lanes, and what comes to it while it is worked on. How the lanes share the slots is another matter."""
+    """A backlog of two lanes, and what comes to it while it is worked on. How the lanes share the slots is another matter.
+
+    What both lanes bring for one slot goes back, and may be overtaken: that is no promise.
+    """
     started: list[str] = []
+    keys: dict[str, str] = {}
+    went_back: set[str] = set()
+    opened, handed_back = Work.open, Work.nak
+
+    def noted(work: Work, msg: Msg) -> Delivery:
+        delivery = opened(work, msg)
+        keys[delivery.reply] = delivery.to.key if delivery.to is not None else ""
+        return delivery
+
+    async def back(work: Work, reply: str, delay: float = 0.0) -> None:
+        went_back.add(keys[reply])
+        await handed_back(work, reply, delay)
+
+    monkeypatch.setattr(Work, "open", noted)
+    monkeypatch.setattr(Work, "nak", back)
 
     @app.actor(name="normal")
     async def normal(ctx: Context) -> None:
@@ -44,9 +64,9 @@ async def test_what_was_stored_first_in_a_lane_starts_first(
         await submit(range(RUNS, 2 * RUNS))
         await wait_until(lambda: len(started) == 2 * RUNS, description="each has started")
     for lane in ("high", "normal"):
-        assert [key for key in started if key.startswith(lane)] == sorted(
-            key for key in started if key.startswith(lane)
-        )
+        kept = [key for key in started if key.startswith(lane) and key not in went_back]
+        assert kept == sorted(kept)
+        assert len(kept) > RUNS / 4, "hardly any goes back"
 
 
 async def test_bodies_that_may_start_do_so_before_the_outcomes_of_others_are_stored(

@@ -9,11 +9,13 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tenure import App, Client, ConfigError, Context, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tenure import App, Client, ConfigError, Context, OutcomeUnknown, Retry, RunCancelled, RunFailed, Snooze, Stopped
+from tenure.worker.head import Head
 from tenure.worker.tail import Tail
 from tests.conftest import Workers
-from tests.support import wait_until
+from tests.support import FAST, wait_until
 
 
 class Abort(BaseException):
@@ -229,3 +231,28 @@ async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_work
         await wait_until(gone, description="its process takes it out")
         assert running.worker.table.remnants() == []
         assert running.worker.metrics.superseded["nothing", "tail"] == 1
+
+
+async def test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_sent_it(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored, its session goes on, and its wake-up goes from one other worker to the next: none can tell that no body runs."""
+    app.config = replace(FAST, ack_wait_seconds=60.0)
+    claim, lost = Head._claim, asyncio.Event()
+
+    async def unheard(head: Head, *args: Any) -> Any:
+        result = await claim(head, *args)
+        if lost.is_set():
+            return result
+        lost.set()
+        raise OutcomeUnknown("no answer, and trust was over for a moment", key="k")
+
+    monkeypatch.setattr(Head, "_claim", unheard)
+
+    @app.actor
+    async def number(ctx: Context) -> int:
+        return ctx.attempt
+
+    async with workers.run(app):
+        run = await client.submit(number.call(), key="k")
+        assert await run.result(15) == 2

@@ -60,7 +60,7 @@ def derived_id(run_id: str, place: str) -> str:
 
     The time in it is that of ``run_id``, so that it sorts beside it.
     """
-    digest = hashlib.sha256(f"{run_id}/{place}".encode()).digest()
+    digest = hashlib.sha256(f"{run_id}/{place}".encode(errors="surrogatepass")).digest()
     chance = base64.b32encode(digest[-_CHANCE_BYTES:]).translate(_TO_CROCKFORD).decode()
     return (run_id[:_TIME] if len(run_id) == _ID else "0" * _TIME) + chance
 

@@ -1,17 +1,23 @@
 """Attempts whose handling ended in the middle, by a defect of ours or without the server, while their session went on.
 
-One that still holds its key is taken over by the next delivery of its wake-up to this process. One that was superseded
-meanwhile may have no such delivery: another process has answered its wake-up, which cannot tell that its body is gone.
-Its own process can, and so it is the one that takes it out of ``previous``.
+One that still holds its key is taken over by the next delivery of its wake-up to this process: nobody else can tell that
+no body of it runs, or that a claim without an answer was stored at all. Of ten workers each is the next one in ten times,
+and they wait ever longer in between; so this process looks again at the delivery that it had. One that was superseded
+meanwhile may have no such delivery: another process has answered its wake-up. So its own process takes it out of ``previous``.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from msgspec.structs import replace
 
 from tenure.core.errors import TenureError
 from tenure.core.records import Holder
 from tenure.nats.patience import Patience
+from tenure.nats.work import Delivery
 from tenure.stores import Stores
 from tenure.telemetry import get_logger
 from tenure.worker.table import Table
@@ -22,12 +28,26 @@ _LOOK_SECONDS = 2.0
 
 
 class Remnants:
-    """Those of one worker."""
+    """Those of one worker. ``free`` and ``start`` as of the puller."""
 
-    def __init__(self, stores: Stores, table: Table) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        table: Table,
+        *,
+        free: Callable[[], int],
+        start: Callable[[Delivery], Coroutine[Any, Any, None]],
+    ) -> None:
         self._stores = stores
         self._table = table
+        self._free = free
+        self._start = start
         self._tail = Tail(stores)
+        self._unheard: dict[str, Delivery] = {}
+
+    def gave_up(self, run_id: str, delivery: Delivery) -> None:
+        """A delivery whose handling ended without the server: what was asked of it may be stored."""
+        self._unheard[run_id] = replace(delivery, found=None, deliveries=delivery.deliveries + 1)
 
     async def run(self) -> None:
         """Look after them, without an end."""
@@ -37,6 +57,12 @@ class Remnants:
 
     async def look(self) -> None:
         """Once at each."""
+        for run_id, delivery in list(self._unheard.items()):
+            if self._free() <= 0:
+                break
+            del self._unheard[run_id]
+            if self._table.get(run_id) is None:  # else it has come again
+                await self._start(delivery)
         for holder, key in self._table.remnants():
             try:
                 if await self._is_over(holder, key):

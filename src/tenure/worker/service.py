@@ -67,6 +67,7 @@ class Worker(Service):
         self._puller: Puller | None = None
         self._board: Switchboard | None = None
         self._places: Places | None = None
+        self._remnants: Remnants | None = None
         self._changed = asyncio.Event()
         self.ending = Drain(self.table, self._changed, app.config)
         self.cut_off = False
@@ -159,7 +160,12 @@ class Worker(Service):
             async with asyncio.TaskGroup() as group:
                 loops = [group.create_task(self._follow_switches())]
                 await self.puller.open(self._stopping)
-                remnants = Remnants(self.stores, self.table)
+                self._remnants = remnants = Remnants(
+                    self.stores,
+                    self.table,
+                    free=lambda: self._free() if self.puller.pulling else 0,
+                    start=self._begin,
+                )
                 loops += [
                     group.create_task(run())
                     for run in (self._tend, self._watch_streams, self._hand_over_more, remnants.run)
@@ -260,6 +266,8 @@ class Worker(Service):
         except TenureError as error:  # the server is gone and trust is over: the session will be given up, as a rule
             self.metrics.errors["server"] += 1
             self.table.give_up(live)
+            if self._remnants is not None:
+                self._remnants.gave_up(live.run_id, delivery)
             _log.warning("run.given_up", key=live.key, run_id=live.run_id, error=str(error))
         except Exception:  # noqa: BLE001  (a defect of ours ends this key's handling, not the worker)
             self.table.give_up(live)
