@@ -196,7 +196,7 @@ GAPS = (
         (REAL + "test_brink.py",),
     ),
     Guard(
-        "claim: one of unknown fate is looked at again by who sent it",
+        "claim: [47] one of unknown fate is looked at again by who sent it",
         "src/tenure/worker/service.py",
         "                self._remnants.gave_up(live.run_id, delivery)\n",
         "                pass\n",

@@ -2,7 +2,7 @@
 
 One that still holds its key is taken over by the next delivery of its wake-up to this process: nobody else can tell that
 no body of it runs, or that a claim without an answer was stored at all. Of ten workers each is the next one in ten times,
-and they wait ever longer in between; so this process looks again at the delivery that it had. One that was superseded
+and they wait ever longer in between; so this process looks again at the delivery that it had [47]. One that was superseded
 meanwhile may have no such delivery: another process has answered its wake-up. So its own process takes it out of ``previous``.
 """
 
