@@ -23,7 +23,7 @@ _SOON_SECONDS = (0.5, 2.0)
 Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
 _SURE_SECONDS = 10.0
 """How long a key must have been found gone, of which a state was seen: longer than any election."""
-_FRESH_SECONDS = 0.005
+_FRESH_SECONDS = 0.002
 """How long a run that was started just now has for its first event. Mostly it comes, and whoever waits need not read at all."""
 
 

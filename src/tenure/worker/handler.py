@@ -201,7 +201,7 @@ class Handler:
             metrics.in_progress[actor] -= 1
             metrics.run_seconds[actor].observe(self._stores.clock.steady() - started)
             live.forget_timers()
-        if len(self._table) > 1:  # other bodies that may start do so first
+        if live.ticket is None and len(self._table) > 1:  # other bodies that may start do so first
             await asyncio.sleep(0)
         if live.abandoned:
             return
