@@ -197,6 +197,7 @@ def test_derived_ids_are_ulids_that_never_change() -> None:
     assert len(made) == 4
     assert all(len(name) == 26 and name.startswith(run_id[:10]) and not set(name) & set("ILOU") for name in made)
     assert len(derived_id("r1", "replay")) == 26
+    assert len(derived_id("r1", "id \ud800")) == 26, "whatever text somebody may have sent as an id"
 
 
 # -- dead letters ----------------------------------------------------------------------------------------------------
