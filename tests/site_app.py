@@ -261,6 +261,10 @@ def _add_paced(app: App, site: _Folder) -> None:
         site.note(ctx, "started", looks.started())
         return f"attempt {ctx.attempt}"
 
+    @app.actor(limits=[RateLimit(1, 8.0)])
+    async def paced_slowly(ctx: Context) -> None:
+        site.note(ctx, "started")
+
     @app.actor(limits=[Debounce(1.0, 4.0)])
     async def settles(ctx: Context, number: int) -> int:
         site.note(ctx, f"started:{number}")

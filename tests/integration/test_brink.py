@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -92,6 +93,26 @@ async def test_what_was_handed_back_comes_again_before_it_is_due_and_waits_witho
         assert max(started) < due + MOMENT / 2, "who had no slot started as soon as one came free"
         assert worker.metrics.claims["work", "not_due"] == 4
         assert worker.metrics.claims["work", "won"] == 4
+
+
+async def test_what_becomes_due_between_two_looks_at_the_clock_starts_at_once(
+    app: App, client: Client, workers: Workers, started: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer finds it a microsecond early; by the time the next one is set its due is over."""
+    due = client.now() + 1.5
+    early = iter([due - 1e-6])
+
+    def at_the_edge() -> float:
+        now = client.now()
+        return now if now < due else next(early, now)
+
+    async with workers.run(app) as running:
+        stores = SimpleNamespace(work=running.worker.stores.work, clock=SimpleNamespace(now=at_the_edge))
+        monkeypatch.setattr(running.worker.puller._brink, "_stores", stores)
+        await submit(client, app, ["k"], due)
+        await wait_until(lambda: len(started) == 1, description="it has started")
+    assert next(early, None) is None
+    assert due <= started[0] < due + MOMENT / 2
 
 
 async def test_a_drain_hands_back_what_waits_in_hand(

@@ -189,6 +189,13 @@ GAPS = (
         (REAL + "test_brink.py",),
     ),
     Guard(
+        "due: what waits in hand becomes due between two looks at the clock",
+        "src/tenure/worker/brink.py",
+        "if left <= 0.0 and self._free() <= 0:",
+        "if left <= 0.0:",
+        (REAL + "test_brink.py::test_what_becomes_due_between_two_looks_at_the_clock_starts_at_once",),
+    ),
+    Guard(
         "drain: what waits in hand for its due starts nothing after the drain signal",
         "src/tenure/worker/puller.py",
         "free() if self.pulling else 0",

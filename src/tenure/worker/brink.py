@@ -87,8 +87,9 @@ class Brink:
         self._disarm()
         if self._held:
             left = self._held[0][0] - self._stores.clock.now()
-            wait = left if left > 0.0 else left + EARLY  # a slot that comes free calls; else it goes back by then
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, wait) + _ROUNDED_SECONDS, self._wake)
+            if left <= 0.0 and self._free() <= 0:
+                left += EARLY  # a slot that comes free calls; else it goes back by then
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, left) + _ROUNDED_SECONDS, self._wake)
 
     def _wake(self) -> None:
         if not self._going:
@@ -102,9 +103,8 @@ class Brink:
 
     async def _go(self) -> None:
         try:
-            now = self._stores.clock.now()
             while self._held:
-                late = now - self._held[0][0]
+                late = self._stores.clock.now() - self._held[0][0]
                 if late >= 0.0 and self._free() > 0:
                     await self._start(heappop(self._held)[2])
                 elif abs(late) > EARLY:  # or the clock was set
