@@ -372,29 +372,28 @@ class Client(Holding, Bulk):
         """
         return await self._start_early(check_key(key))
 
-    async def purge(self, key: str, *, encrypted: bool = False) -> bool:
+    async def purge(self, key: str, *, run_id: str | None = None, encrypted: bool = False) -> bool:
         """Forget a key that does not run and owes nothing: the next submit starts a new life at generation 1.
 
         A run that only waits is forgotten with its key and never starts; who waits for it gets RunSuperseded.
 
-        False if there was nothing. Raises KeyIsLive while a body may run or something of it is still owed to another
-        key, OutcomeUnknown if it may be purged and was submitted anew since, EncryptedRecord.
+        ``run_id``: only while that run is the key's current one. False if there was nothing. Raises KeyIsLive while a body
+        may run or something of it is still owed to another key, OutcomeUnknown if it may be purged and was submitted anew
+        since, EncryptedRecord.
 
         ``encrypted``: also of a record that does not open, because its key is lost; what it owes to others is lost with it.
         """
-        key = check_key(key)
+        key, run_id = check_key(key), check_run_id(run_id)
         at = await forgettable(self.stores, key) if encrypted else None
         # After a write of unknown fate a record is the next life, not the one that was to be forgotten.
-        result = await self.stores.runs.commit(
-            key, c.Purge(), at=at, once=lambda record: record is None, blind=encrypted
-        )
+        command = c.Purge(run_id=run_id or "")
+        result = await self.stores.runs.commit(key, command, at=at, once=lambda record: record is None, blind=encrypted)
         if isinstance(result, Committed):
             return True
         record = result.found.record
-        if record is None:
-            return result.unsure
-        what = (
-            "a body of it may still run" if result.refused.why is Why.LIVE else "it still owes something to another run"
-        )
+        if record is None or result.refused.why is Why.SUPERSEDED:
+            return record is None and result.unsure
+        live = result.refused.why is Why.LIVE
+        what = "a body of it may still run" if live else "it still owes something to another run"
         msg = f"{key!r} cannot be purged: {what}"
         raise KeyIsLive(msg, **about_run(record, result.found.revision))

@@ -47,6 +47,7 @@ def test_a_key_that_nobody_can_read_any_more_is_ended_and_forgotten(own: Cli, mo
     said = own.fast_json("cancel", "k", "--lost-key")
     assert (said["outcome"], said["forgotten"]) == ("cancelled", True)
     own.fast("show", "k", code=2)
+    assert "there is no key" in own.fast("cancel", "k", "--lost-key", code=2)[1]
     own.fast("submit", "tasks:app", "say", "--key", "k", "--arg", "text=new", "--delay", "1h")
     assert own.fast_json("show", "k")["generation"] == 1
 

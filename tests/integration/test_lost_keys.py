@@ -102,6 +102,21 @@ async def test_a_run_that_waits_is_cancelled_and_who_has_the_key_sees_all_that_w
         assert record.outbox == (), "its hook stood in the box"
 
 
+async def test_what_is_submitted_after_the_cancel_is_not_forgotten(owner: App, nats_server: str) -> None:
+    """What is to go is the run that was cancelled: the key may have a new one by then."""
+    async with both(owner, nats_server) as (client, without):
+        old = await client.submit(owner.actors["echo"].call("text"), key="k", delay=3_600)
+        assert (await without.cancel("k", encrypted=True)).run_id == old.run_id
+        new = await client.submit(owner.actors["echo"].call("text"), key="k", delay=3_600)
+        assert await without.purge("k", run_id=old.run_id, encrypted=True) is False
+        assert await client.purge("k", run_id=old.run_id) is False
+        status = await new.status()
+        assert status is not None
+        assert status.phase == "scheduled"
+        assert await without.purge("k", run_id=new.run_id, encrypted=True)
+        assert await client.status("k") is None
+
+
 async def test_a_body_is_told_to_stop_by_who_cannot_read_its_record(owner: App, nats_server: str) -> None:
     async with both(owner, nats_server) as (client, without), Workers(nats_server).run(owner):
         run = await client.submit(owner.actors["waits"].call("text"), key="k")

@@ -24,6 +24,13 @@ SEALING = (
         (_LOST + "::test_a_body_that_may_still_run_is_told_before_its_key_is_forgotten",),
     ),
     Guard(
+        "purge: another run than the one that was meant is not forgotten",
+        CORE + "upkeep.py",
+        "    if command.run_id and record.run_id != command.run_id:\n        return Refused(Why.SUPERSEDED)\n",
+        "",
+        (_LOST + "::test_what_is_submitted_after_the_cancel_is_not_forgotten",),
+    ),
+    Guard(
         "lost keys: a cancel is finished for who went away",
         "src/tenure/afterwards.py",
         "read(key, patience, blind=True)",

@@ -101,14 +101,18 @@ def _give_up(app: App, url: str | None, key: str, run: str | None, reason: str, 
 
     async def end(client: Client) -> dict[str, Any]:
         try:
-            await client.status(key)
+            if await client.status(key) is None:
+                raise no_key(key, app.namespace)
         except EncryptedRecord:
             done = await client.cancel(key, encrypted=True)
+            forgotten = False
             try:
-                forgotten = await client.purge(key, encrypted=True)
+                if done.run_id:  # and not what is submitted meanwhile
+                    forgotten = await client.purge(key, run_id=done.run_id, encrypted=True)
+                if not forgotten:
+                    complain(f"{key!r} has no such run any more: look at it again")
             except KeyIsLive as error:
                 complain(str(error))
-                forgotten = False
             told: dict[str, Any] = msgspec.to_builtins(done)
             return told | {"forgotten": forgotten}
         raise ConfigError(f"{key!r} is not encrypted, or this process has its key: cancel it without --lost-key")

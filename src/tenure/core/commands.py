@@ -208,7 +208,12 @@ class TakeCounts(Struct, frozen=True, kw_only=True):
 
 
 class Purge(Struct, frozen=True, kw_only=True):
-    """Forget the key altogether. Only where no body may run and nothing is owed to another key."""
+    """Forget the key altogether. Only where no body may run and nothing is owed to another key.
+
+    ``run_id``: only while that run is the key's current one; empty: whichever is.
+    """
+
+    run_id: str = ""
 
 
 Command = (

@@ -109,9 +109,9 @@ NEXT: dict[type, dict[Phase | None, tuple[Next, ...]]] = {
     },
     c.Purge: {
         None: (Why.ABSENT,),
-        _R: (Why.LIVE,),
-        _S: (Why.LIVE,),
-        **dict.fromkeys((_W, _OK, _F, _C), (None, Why.OWED)),
+        _R: (Why.LIVE, Why.SUPERSEDED),
+        _S: (Why.LIVE, Why.SUPERSEDED),
+        **dict.fromkeys((_W, _OK, _F, _C), (None, Why.OWED, Why.SUPERSEDED)),
     },
 }
 """What each command may lead to: a phase, a refusal, or None (no record); by the phase it meets (None: no record)."""

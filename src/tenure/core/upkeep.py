@@ -72,10 +72,12 @@ def take_counts(record: Record | None, command: c.TakeCounts, _now: float) -> Re
     return Decision(Did.COUNTED, replace(record, uncounted=(), taken=command.tag), counts=record.uncounted)
 
 
-def purge(record: Record | None, _command: c.Purge, _now: float) -> Result:
+def purge(record: Record | None, command: c.Purge, _now: float) -> Result:
     """Forget the key, if no body may run and nothing is owed."""
     if record is None:
         return Refused(Why.ABSENT)
+    if command.run_id and record.run_id != command.run_id:
+        return Refused(Why.SUPERSEDED)
     if record.phase in {Phase.RUNNING, Phase.STOPPING}:
         return Refused(Why.LIVE)
     if record.previous or record.outbox or record.to_forget:

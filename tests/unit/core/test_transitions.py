@@ -288,6 +288,9 @@ def counts() -> Iterator[Row]:
 
 def purges() -> Iterator[Row]:
     yield Row("nothing", c.Purge(), Why.ABSENT)
+    yield from (
+        Row(phase, c.Purge(run_id="another's"), Why.SUPERSEDED) for phase in ("waiting", "running", "stopping", *ENDS)
+    )
     for phase in ("running", "stopping"):
         yield Row(phase, c.Purge(), Why.LIVE)
     yield Row("failed", c.Purge(), Why.OWED)
