@@ -10,18 +10,27 @@ from tests.history.evidence import Clocks, Revision
 def with_expiries(revisions: list[Revision], clocks: Clocks) -> list[Revision]:
     """With an ``expired`` one after each record whose life may be over: before the new life that was written over it, or last.
 
+    Also before a purge that began earlier and was stored later: who asked between the two was told that there is no record.
+
     Nobody writes those. Their numbers are below zero (``expiry_of``); ``stored`` is when the first clock may say so.
     """
     found: list[Revision] = []
     newest: dict[str, Revision] = {}
     for revision in revisions:
         before = newest.get(revision.key)
-        if before is not None and before.until and not revision.gone and _is_new_life(before, revision):
+        if before is not None and before.until and _is_over(before, revision, clocks):
             found.append(_expiry(before, clocks))
             revision = replace(revision, before=expiry_of(before.seq))  # noqa: PLW2901  (the same one, over what expired)
         newest[revision.key] = revision
         found.append(revision)
     return found + [_expiry(one, clocks) for one in newest.values() if one.until]
+
+
+def _is_over(before: Revision, after: Revision, clocks: Clocks) -> bool:
+    """Whether the life of a record may have been over by its age when what came after it was stored."""
+    if after.gone:
+        return after.stored >= _since(before, clocks)
+    return _is_new_life(before, after)
 
 
 def _is_new_life(before: Revision, after: Revision) -> bool:
@@ -34,6 +43,10 @@ def expiry_of(seq: int) -> int:
     return -2 - seq
 
 
+def _since(of: Revision, clocks: Clocks) -> float:
+    return of.until - clocks.processes
+
+
 def _expiry(of: Revision, clocks: Clocks) -> Revision:
-    since = of.until - clocks.processes
+    since = _since(of, clocks)
     return Revision(seq=expiry_of(of.seq), before=of.seq, key=of.key, stored=since, gone=True, expired=True)

@@ -121,3 +121,16 @@ def test_who_is_told_that_a_key_is_not_there_before_it_has_expired_was_told_wron
     assert check(story.evidence) == []
     story.asked("status", "none", wall=5.0)
     assert [one.invariant for one in check(story.evidence)] == ["linearizable"]
+
+
+@pytest.mark.parametrize(("stored", "found"), [(6.5, []), (5.5, ["linearizable"])])
+def test_a_key_may_be_told_absent_while_a_purge_of_it_is_under_way_if_it_expires_meanwhile(
+    stored: float, found: list[str]
+) -> None:
+    story = ran_well()
+    story.evidence.revisions[-1] = replace(story.newest, until=6.0)
+    story.write(gone=True, run_id="", last=None, until=0.0, stored=stored)
+    story.asked("purge", "purged", asked=5.0, wall=stored + 0.1)
+    story.asked("status", "none", wall=min(6.2, stored - 0.2))
+    story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
+    assert [one.invariant for one in check(story.evidence)] == found
