@@ -77,8 +77,12 @@ def own_site(server: EmbeddedServer, namespace: str, tmp_path: Path) -> Iterator
 @pytest.mark.long
 @pytest.mark.one_server("its own server is restarted with its store")
 async def test_two_submitters_two_workers_and_a_restart_of_everything(own_site: Site, server: EmbeddedServer) -> None:
-    """Two processes submit at once; meanwhile one worker is killed, then the server, then the other one is replaced."""
+    """Two processes submit at once; meanwhile one worker is killed, then the server, then the other one is replaced.
+
+    A wake-up that the killed one has and has not claimed is nobody's until ``ack_wait``.
+    """
     site = own_site
+    site.settings["ack_wait_seconds"] = 2.0
     await site.start_supervisor()
     first, second = await site.start_worker(), await site.start_worker()
     producers = [submitter(site, "paced", keys, 9) for keys in ("a", "b")]
