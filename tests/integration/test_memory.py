@@ -138,6 +138,15 @@ async def test_what_a_program_without_tenure_publishes_is_applied_or_kept_with_t
             await client.publish("nobody.listens.here")
 
 
+async def test_a_command_that_nobody_applies_is_not_idle(app: App):
+    async with memory(app) as client:
+        client.supervisors[0].stop()
+        await client.advance(60)
+        await client.publish("tenure.rehearsed.submit.remind", b"{}", {"Tenure-Key": "tea"})
+        with pytest.raises(Stuck, match=r"tenure\.rehearsed\.submit\.remind"):
+            await client.until_idle()
+
+
 async def test_until_idle_returns_when_what_is_due_is_done(app: App):
     done: list[str] = []
 

@@ -179,11 +179,12 @@ class MemoryClient(Client):
 
         Raises Stuck when there is something to do, but nobody who does it: no worker for its queue, say.
         """
-        until = self.now() + _PATIENT_SECONDS
+        begun = self.now()
         while busy := await self._busy():
-            if not self.workers or self.now() > until:
+            waited = self.now() - begun
+            if not self.workers or waited > _PATIENT_SECONDS:
                 raise Stuck(f"these are queued or run, and do not end: {', '.join(sorted(busy)[:20])}")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(max(_LOOK_SECONDS, waited / 200))  # else a day that nobody uses takes minutes
 
     async def _busy(self) -> set[str]:
         in_hand = {live.key for worker in self.workers for live in worker.table.all()}
