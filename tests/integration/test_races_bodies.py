@@ -233,26 +233,40 @@ async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_work
         assert running.worker.metrics.superseded["nothing", "tail"] == 1
 
 
+@pytest.mark.parametrize("backlog", [0, 200])
 async def test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_sent_it(
-    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch, backlog: int
 ) -> None:
-    """It was stored, its session goes on, and its wake-up goes from one other worker to the next: none can tell that no body runs."""
+    """It was stored, its session goes on, and its wake-up goes from one other worker to the next: none can tell that no body runs.
+
+    Nor does it wait for all that there is to be done besides.
+    """
     app.config = replace(FAST, ack_wait_seconds=60.0)
     claim, lost = Head._claim, asyncio.Event()
 
-    async def unheard(head: Head, *args: Any) -> Any:
-        result = await claim(head, *args)
-        if lost.is_set():
+    async def unheard(head: Head, key: str, *args: Any) -> Any:
+        result = await claim(head, key, *args)
+        if lost.is_set() or key != "k":
             return result
         lost.set()
         raise OutcomeUnknown("no answer, and trust was over for a moment", key="k")
 
     monkeypatch.setattr(Head, "_claim", unheard)
+    ended: list[str] = []
 
     @app.actor
     async def number(ctx: Context) -> int:
+        ended.append(ctx.key)
         return ctx.attempt
 
-    async with workers.run(app):
+    @app.actor
+    async def other(ctx: Context) -> None:
+        await asyncio.sleep(0.1)
+        ended.append(ctx.key)
+
+    async with workers.run(app, concurrency=1):
         run = await client.submit(number.call(), key="k")
+        for _ in range(backlog):
+            await client.submit(other.call())
         assert await run.result(15) == 2
+    assert ended.index("k") <= backlog / 2

@@ -44,6 +44,8 @@ class Remnants:
         self._start = start
         self._tail = Tail(stores)
         self._unheard: dict[str, Delivery] = {}
+        self.overdue = False
+        """Whether some found no slot at the last look: the next one that comes free is theirs, and not what is pulled."""
 
     def gave_up(self, run_id: str, delivery: Delivery) -> None:
         """A delivery whose handling ended without the server: what was asked of it may be stored."""
@@ -57,12 +59,19 @@ class Remnants:
 
     async def look(self) -> None:
         """Once at each."""
-        for run_id, delivery in list(self._unheard.items()):
-            if self._free() <= 0:
-                break
-            del self._unheard[run_id]
+        await self.start()
+        await self._settle()
+
+    async def start(self) -> None:
+        """Those that nobody has heard of, as far as there are slots."""
+        while self._unheard and self._free() > 0:
+            run_id = next(iter(self._unheard))
+            delivery = self._unheard.pop(run_id)
             if self._table.get(run_id) is None:  # else it has come again
                 await self._start(delivery)
+        self.overdue = bool(self._unheard)
+
+    async def _settle(self) -> None:
         for holder, key in self._table.remnants():
             try:
                 if await self._is_over(holder, key):

@@ -226,6 +226,8 @@ class Worker(Service):
 
     def _on_change(self) -> None:
         self._changed.set()
+        if self._remnants is not None and self._remnants.overdue:
+            self._spawn(self._remnants.start())
         self.puller.refill_soon()
 
     def _spawn(self, work: Coroutine[Any, Any, None], scope: contextvars.Context | None = None) -> asyncio.Task[None]:
