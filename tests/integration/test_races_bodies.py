@@ -201,8 +201,11 @@ async def test_a_plain_body_may_look_at_the_stop_event(app: App, client: Client,
 async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_worker_answers_its_wake_up(
     app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect of ours ends its handling; replaced with ``parallel`` nobody is told to stop."""
-    store = Tail.store
+    """A defect of ours ends its handling; replaced with ``parallel`` nobody is told to stop.
+
+    There is no slot to look at its delivery again: the one that came after it has it, for as long as it likes.
+    """
+    store, enough = Tail.store, asyncio.Event()
 
     async def broken(tail: Tail, context: Context, *args: Any) -> Any:
         if context.generation == 1:
@@ -212,17 +215,17 @@ async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_work
     monkeypatch.setattr(Tail, "store", broken)
 
     @app.actor
-    async def nothing() -> None:
-        """Return."""
+    async def nothing(ctx: Context) -> None:
+        if ctx.generation > 1:
+            await enough.wait()
 
-    async with workers.run(app) as running:
+    async with workers.run(app, concurrency=1) as running:
         first = await client.submit(nothing.call(), key="k")
         await wait_until(
             lambda: running.worker.metrics.errors["handler"], description="its handling ends in the middle"
         )
         await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})  # as the other's answer
         second = await client.replace(nothing.call(), key="k", overlap="parallel")
-        assert (await second.wait(5)).phase == "succeeded"
 
         async def gone() -> bool:
             record = (await client.stores.runs.read("k")).record
@@ -231,6 +234,8 @@ async def test_an_attempt_that_is_given_up_leaves_the_record_though_another_work
         await wait_until(gone, description="its process takes it out")
         assert running.worker.table.remnants() == []
         assert running.worker.metrics.superseded["nothing", "tail"] == 1
+        enough.set()
+        assert (await second.wait(5)).phase == "succeeded"
 
 
 @pytest.mark.parametrize("backlog", [0, 200])
@@ -270,3 +275,50 @@ async def test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_se
             await client.submit(other.call())
         assert await run.result(15) == 2
     assert ended.index("k") <= backlog / 2
+
+
+async def test_a_handling_that_a_defect_ends_after_its_claim_is_looked_at_again_by_its_process(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session goes on, so nobody else can tell that no body runs; and its wake-up is lost, or comes in a minute."""
+    app.config = replace(FAST, ack_wait_seconds=60.0)
+    store = Tail.store
+
+    async def broken(tail: Tail, context: Context, *args: Any) -> Any:
+        if context.attempt == 1:
+            raise RuntimeError("a defect")
+        return await store(tail, context, *args)
+
+    monkeypatch.setattr(Tail, "store", broken)
+
+    @app.actor
+    async def number(ctx: Context) -> int:
+        return ctx.attempt
+
+    async with workers.run(app) as running:
+        run = await client.submit(number.call(), key="k")
+        await wait_until(lambda: running.worker.metrics.errors["handler"], description="its handling ends so")
+        await client.stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {})  # the server has lost it
+        assert await run.result(10) == 2
+
+
+async def test_a_defect_that_comes_at_once_is_not_met_again_at_once(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a claim no attempt is spent. The slot that one of them leaves is free for the other: they must not take turns."""
+    app.config = replace(FAST, ack_wait_seconds=60.0)
+
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Head, "look", broken)
+
+    @app.actor
+    async def nothing() -> None:
+        """Return."""
+
+    async with workers.run(app, concurrency=1) as running:
+        for _ in range(3):
+            await client.submit(nothing.call())
+        await asyncio.sleep(6.5)  # paused: for three looks
+        assert 3 < running.worker.metrics.errors["handler"] <= 9

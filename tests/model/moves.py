@@ -11,6 +11,7 @@ from tenure.core.records import TERMINAL, Phase, Task
 from tests.model.bounds import KEY, Scenario
 from tests.model.cells import NOTHING, NOW, TICK, is_parked, lies_at
 from tests.model.doors import Move
+from tests.model.second_looks import looked_at
 from tests.model.waits import Waits
 from tests.model.world import (
     CLOSED,
@@ -26,7 +27,6 @@ from tests.model.world import (
     Proc,
     State,
     World,
-    is_stuck,
     plain,
 )
 
@@ -125,22 +125,13 @@ class Moves(Waits):
         living, new = [n for n, status in enumerate(state.sessions, 1) if status == OPEN], len(state.sessions) + 1
         workers = sum(status in {OPEN, DRAINING} for status in state.sessions)
         may_begin = workers < self.scenario.workers and new <= self.scenario.sessions
-        cells = {key: cell for key, cell, _ in state.keys}
         done: set[Any] = set()
         for wakeup in state.wakeups:
             if wakeup[3] != NOBODY or wakeup in done or wakeup[0] != KEY:
                 continue
             done.add(wakeup)
             for number in living:
-                mine = [
-                    proc
-                    for proc in state.procs
-                    if proc.owner == f"s{number}"
-                    and proc.run_id
-                    and not is_stuck(self.world, state.books, state.tick, proc, cells.get(proc.key, NOTHING))
-                ]
-                in_table = "table" not in self.world.without and any(proc.run_id == wakeup[1] for proc in mine)
-                if len(mine) < self.scenario.slots and not in_table:
+                if self.has_room(state, f"s{number}", wakeup[1]):
                     yield ("deliver", wakeup, f"s{number}")
             if may_begin:
                 yield ("deliver", wakeup, f"s{new}")
@@ -187,6 +178,8 @@ class Moves(Waits):
         for about in self.remnants(state):
             if not any(proc.owner == about[0] and not proc.run_id for proc in state.procs):
                 yield ("remnant", *about)
+        for look in self.second_looks(state):
+            yield ("second look", *look)
         for write in state.late:
             yield ("late", write)
         for key, cell, _ in state.keys:
@@ -255,6 +248,7 @@ class Moves(Waits):
             draft.sessions.append(OPEN)
         draft.wakeups.remove(wakeup)
         draft.wakeups.append((key, run_id, snap, session))
+        draft.marks = looked_at(draft.marks, session, run_id)  # it has come again
         node = self.world.nodes.start("handle", session, key, run_id, snap)
         self.go_on(draft, draft.begin(Proc(session, node, key, run_id, snap)))
 

@@ -105,6 +105,9 @@ class Rest:
         for about in list(self.moves.remnants(draft.freeze())):
             self.moves._remnant(draft, *about)
             self._run_out(draft)
+        for look in list(self.moves.second_looks(draft.freeze())):
+            self.moves._second_look(draft, *look)
+            self._run_out(draft)
         for letter in filter(self.moves.is_delivered, list(draft.inbox)):
             self.moves._take_in(draft, letter, "i0")
             self._run_out(draft)

@@ -28,6 +28,8 @@ LARGE: tuple[Scenario, ...] = (
     larger("retry budget and takeover", faults=2, workers=3, kinds=ALL_KINDS, supervisors=2, looks=2),
     larger("reschedule against replace", sessions=3, looks=1, kinds=ALL_KINDS, most_again=3),
     larger("lost claims of one process", bodies=("returned", "failed"), faults=4, sessions=2),
+    larger("given up and superseded", looks=1),
+    larger("lost while it was in hand", sessions=2, slots=2, faults=3, kinds=ALL_KINDS | {"unknown"}),
     larger("unknown claim and outcome", slots=2, faults=2, kinds=ALL_KINDS | {"unknown"}),
     larger("unknown replace", workers=1, sessions=1, slots=2, faults=2),
     larger("unknown cancel and a new life", sessions=2, faults=2),

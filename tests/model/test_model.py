@@ -16,7 +16,7 @@ from tests.model.scenarios_large import LARGE
 from tests.support import sized
 
 MOST = sized(45_000, 1_000_000)
-"""States of a scenario. All but one have fewer; all of that one's (103,222) are for `make model` and `make soak`."""
+"""States of a scenario: all have fewer. What takes more is for `make model`."""
 
 
 @pytest.mark.parametrize("scenario", SMALL, ids=lambda scenario: scenario.name)
@@ -24,7 +24,7 @@ def test_no_invariant_is_broken_and_every_state_comes_to_rest(scenario: Scenario
     report = Explorer(scenario, every=200).run(most=MOST)
     print(report)
     assert report.broken is None, str(report)
-    assert report.complete or report.states >= MOST
+    assert report.complete, str(report)
 
 
 def test_no_session_is_closed_while_its_process_trusts_it() -> None:

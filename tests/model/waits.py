@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.core.records import Holder
-from tests.model.cells import is_parked, parked
+from tests.model.cells import NOTHING, is_parked, parked
 from tests.model.doors import Doors, Move
-from tests.model.world import NOBODY, OPEN, Draft, Proc, State, Wakeup, plain
+from tests.model.second_looks import LOOK, looked_at
+from tests.model.world import NOBODY, OPEN, Draft, Proc, State, Wakeup, is_stuck, plain
 
 
 class Waits(Doors):
@@ -47,6 +48,25 @@ class Waits(Doors):
                 if plain(entry.holder()) in given_up and state.sessions[int(entry.session[1:]) - 1] == OPEN:
                     yield (entry.session, key, entry.holder())
 
+    def second_looks(self, state: State) -> Iterator[tuple[str, str, int]]:
+        """Session, run and wake-up (what that carried) of a handling that ended in the middle, if its process has room for it."""
+        for what, session, run_id, snap in state.marks:
+            if what == LOOK and self.has_room(state, session, run_id):
+                yield (session, run_id, snap)
+
+    def has_room(self, state: State, session: str, run_id: str) -> bool:
+        """Whether a process can take a run in hand."""
+        cells = {key: cell for key, cell, _ in state.keys}
+        mine = [
+            proc
+            for proc in state.procs
+            if proc.owner == session
+            and proc.run_id
+            and not is_stuck(self.world, state.books, state.tick, proc, cells.get(proc.key, NOTHING))
+        ]
+        in_table = "table" not in self.world.without and any(proc.run_id == run_id for proc in mine)
+        return len(mine) < self.scenario.slots and not in_table
+
     # -- what comes of it --------------------------------------------------------------------------------------------
 
     def _release(self, draft: Draft, wakeup: Wakeup) -> None:
@@ -57,6 +77,14 @@ class Waits(Doors):
     def _remnant(self, draft: Draft, session: str, key: str, holder: Holder) -> None:
         node = self.world.nodes.start("remnant", key, holder)
         self.go_on(draft, draft.begin(Proc(session, node, key)))  # it has no place in the table
+
+    def _second_look(self, draft: Draft, session: str, run_id: str, snap: int) -> None:
+        """It knows nothing of the record any more, and answers the wake-up that it had, if that is still stored."""
+        draft.marks = looked_at(draft.marks, session, run_id)
+        run = draft.books.run(run_id)
+        if run is not None:
+            node = self.world.nodes.start("handle", session, run.key, run_id, NOTHING)
+            self.go_on(draft, draft.begin(Proc(session, node, run.key, run_id, snap)))
 
     def _switch(self, draft: Draft, *, on: bool) -> None:
         """One CAS on the board. A switch that is set again has an id of its own."""

@@ -87,6 +87,7 @@ class Workers(Commits):
                 yield from self.complete(key, result.cell, in_hand=run_id)
             yield ("ack",)
         except (GaveUp, Fumbled):  # Worker._handle: the entry leaves the table, the wake-up is put down unanswered
+            yield ("look again",)
             if holder is not None and not answered:
                 yield ("mark", "given up", holder)
 

@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tenure.core.records import Holder
-from tests.model.books import (
-    Books,
-    Ledger,
-    acknowledged,
-    begun,
-    buried,
-    check_counts,
-    learned,
-    unburied,
-)
+from tests.model.books import Books, Ledger, acknowledged, begun, buried, check_counts, learned, unburied
 from tests.model.cells import NOTHING, Broken, Cells, is_parked, named
 from tests.model.nodes import Nodes
+from tests.model.second_looks import looked_at, looked_at_again, without_stale
 from tests.model.shells import Shells
 
 OPEN, DRAINING, DEAD, FROZEN, EXPIRED, DRAINED = "open", "draining", "dead", "frozen", "expired", "drained"
@@ -157,6 +149,7 @@ class Draft:
         for number, (key, run_id, snap, hand) in enumerate(self.wakeups):
             if snap != NOTHING and (hand == NOBODY or is_parked(hand)) and self.cell(key) != snap:
                 self.wakeups[number] = (key, run_id, NOTHING, hand)
+        self.marks = without_stale(self.marks, {cell for cell, _ in self.keys.values()})
 
     # -- bucket ------------------------------------------------------------------------------------------------------
 
@@ -212,6 +205,7 @@ class Draft:
 
     def set_status(self, session: str, status: str) -> None:
         self.sessions[int(session[1:]) - 1] = status
+        self.marks = looked_at(self.marks, session)
 
     def drop(self, proc: Proc) -> None:
         self.procs.remove(proc)
@@ -281,6 +275,10 @@ class Draft:
                     answer = self._has_body(proc, request[1], request[2])
                 case "mark":
                     self._mark(request[1], request[2])
+                    answer = None
+                case "look again":
+                    if self.status(proc.owner) == OPEN and "second look" not in self.world.without:
+                        self.marks = looked_at_again(self.marks, proc.owner, proc.run_id, proc.snap)
                     answer = None
                 case "learned":
                     learned(self.books, request[1], self.world.cells.records[request[3]], own=request[2])

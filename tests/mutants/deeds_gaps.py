@@ -216,4 +216,18 @@ GAPS = (
         "        if False:\n",
         (REAL + "test_races_bodies.py",),
     ),
+    Guard(
+        "claim: [47] what a defect ended after it is looked at again by its process",
+        "src/tenure/worker/service.py",
+        "                self._remnants.gave_up(live.run_id, delivery, crashed=True)\n",
+        "                pass\n",
+        (REAL + "test_races_bodies.py",),
+    ),
+    Guard(
+        "a defect that comes at once is not met again at once",
+        "src/tenure/worker/remnants.py",
+        "        self._unheard[run_id] = self._stores.clock.steady() + pause, again\n",
+        "        self._due[run_id] = again\n",
+        (REAL + "test_races_bodies.py",),
+    ),
 )

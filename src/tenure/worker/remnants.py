@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.core.errors import TenureError
+from tenure.core.policy import second_look
 from tenure.core.records import Holder
 from tenure.nats.patience import Patience
 from tenure.nats.work import Delivery
@@ -25,6 +26,8 @@ from tenure.worker.tail import Tail
 
 _log = get_logger("tenure.worker")
 _LOOK_SECONDS = 2.0
+_CALM = 4
+"""A defect may come each time: the pause after it begins with that of so many looks more, 1.6 s, and doubles."""
 
 
 class Remnants:
@@ -43,13 +46,20 @@ class Remnants:
         self._free = free
         self._start = start
         self._tail = Tail(stores)
-        self._unheard: dict[str, Delivery] = {}
+        self._unheard: dict[str, tuple[float, Delivery]] = {}
+        self._due: dict[str, Delivery] = {}
         self.overdue = False
         """Whether some found no slot at the last look: the next one that comes free is theirs, and not what is pulled."""
 
-    def gave_up(self, run_id: str, delivery: Delivery) -> None:
-        """A delivery whose handling ended without the server: what was asked of it may be stored."""
-        self._unheard[run_id] = replace(delivery, found=None, deliveries=delivery.deliveries + 1)
+    def gave_up(self, run_id: str, delivery: Delivery, *, crashed: bool = False) -> None:
+        """A delivery whose handling ended without the server, or (``crashed``) by a defect: what was asked of it may be stored.
+
+        It waits for a look, slot or not: a defect that comes at once must not be met again at once.
+        """
+        longest = self._stores.config.ack_wait_seconds
+        pause = second_look(delivery.deliveries + _CALM, longest) if crashed else 0.0
+        again = replace(delivery, found=None, deliveries=delivery.deliveries + 1)
+        self._unheard[run_id] = self._stores.clock.steady() + pause, again
 
     async def run(self) -> None:
         """Look after them, without an end."""
@@ -59,17 +69,20 @@ class Remnants:
 
     async def look(self) -> None:
         """Once at each."""
+        now = self._stores.clock.steady()
+        for run_id in [run_id for run_id, (due, _) in self._unheard.items() if due <= now]:
+            self._due[run_id] = self._unheard.pop(run_id)[1]
         await self.start()
         await self._settle()
 
     async def start(self) -> None:
-        """Those that nobody has heard of, as far as there are slots."""
-        while self._unheard and self._free() > 0:
-            run_id = next(iter(self._unheard))
-            delivery = self._unheard.pop(run_id)
+        """Those that are due, as far as there are slots."""
+        while self._due and self._free() > 0:
+            run_id = next(iter(self._due))
+            delivery = self._due.pop(run_id)
             if self._table.get(run_id) is None:  # else it has come again
                 await self._start(delivery)
-        self.overdue = bool(self._unheard)
+        self.overdue = bool(self._due)
 
     async def _settle(self) -> None:
         for holder, key in self._table.remnants():

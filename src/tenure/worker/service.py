@@ -273,6 +273,8 @@ class Worker(Service):
             _log.warning("run.given_up", key=live.key, run_id=live.run_id, error=str(error))
         except Exception:  # noqa: BLE001  (a defect of ours ends this key's handling, not the worker)
             self.table.give_up(live)
+            if self._remnants is not None:
+                self._remnants.gave_up(live.run_id, delivery, crashed=True)
             self._unexpected("run.crashed", key=live.key, run_id=live.run_id)
         finally:
             live.forget_timers()
