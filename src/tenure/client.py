@@ -341,9 +341,8 @@ class Client(Holding, Bulk):
                 command = c.Cancel(run_id=pin, reason=reason)
                 result = await runs.commit(key, command, at=found, patience=patience, blind=blind)
                 if isinstance(result, Committed):
-                    await self._effected(
-                        stores.carry_out(result, patience), about_run(result.record, result.revision, pin)
-                    )
+                    about = about_run(result.record, result.revision, pin)
+                    await self._effected(stores.carry_out(result, patience), about)
                     return cancelled_of(result.record, pin)
                 record = result.found.record
                 moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL

@@ -177,7 +177,7 @@ async def test_a_close_does_not_wait_for_a_server_that_stands_still(stores: Stor
     own_server.suspend()
     try:
         asked = [asyncio.create_task(stores.conn.request("tenure.nobody", b"x" * 4_000)) for _ in range(2_500)]
-        await asyncio.sleep(0.2)  # they are written, as far as there is room
+        await asyncio.sleep(0.2)  # paused: they are written, as far as there is room
         await asyncio.wait_for(stores.conn.close(), 4.0)
         await asyncio.wait(asked, timeout=2.0)
         assert all(isinstance(one.exception(), Lost | NotSent) for one in asked)

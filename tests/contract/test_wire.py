@@ -184,7 +184,7 @@ async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch, waiting: in
     loud = [asyncio.create_task(conn.publish("tenure.nobody", b"x" * 1_000_000)) for _ in range(3)]
     await wait_until(lambda: conn.raw.pending_data_size > 2 * 2**20, description="it is crowded")
     loud += [asyncio.create_task(conn.publish("tenure.nobody")) for _ in range(waiting)]
-    await asyncio.sleep(0)  # they have begun to wait
+    await asyncio.sleep(0)  # paused: until they have begun to wait
     try:
         yield
     finally:
@@ -265,7 +265,7 @@ async def test_what_was_cancelled_on_a_crowded_connection_leaves_no_subscription
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.01):
                     await conn.unsubscribe(await subscribe(inbox, hear))
-                    await asyncio.sleep(1.0)  # whoever subscribed goes on to other things, and is cancelled there
+                    await asyncio.sleep(1.0)  # body: whoever subscribed goes on to other things, and is cancelled there
     assert len(conn.raw._subs) == known
     with pytest.raises(NotSent, match="nobody answers"):
         await conn.request(inbox, b"?")

@@ -101,8 +101,8 @@ FIELD = (
     Guard(
         "pull: a slot that comes free is asked for at once",
         "src/tenure/worker/service.py",
-        "        self._changed.set()\n        self.puller.refill_soon()\n",
-        "        self._changed.set()\n",
+        "            self._spawn(self._remnants.start())\n        self.puller.refill_soon()\n",
+        "            self._spawn(self._remnants.start())\n",
         (REAL + "test_requests.py::test_a_freed_slot_is_refilled_at_once",),
     ),
     # -- scenarios from the field, by number -------------------------------------------------------------------------
