@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tenure.core.aftermath import ID_FORM
 from tenure.core.errors import InvalidCall, KeyConflict, KeyIsLive
+from tenure.core.generations import generation_of
 from tenure.core.given import number, plain, text_fault, whole
 from tenure.core.outcomes import Why
 from tenure.core.records import Record
@@ -74,9 +75,11 @@ def check_progress(done: object, total: object, note: object) -> tuple[float, fl
     return how_far, of, plain(short)
 
 
-def about_run(record: Record, revision: int) -> dict[str, Any]:
-    """What an error tells of the run that is newest in a record."""
-    return {"key": record.key, "generation": record.generation, "run_id": record.run_id, "revision": revision}
+def about_run(record: Record, revision: int, run_id: str = "") -> dict[str, Any]:
+    """What an error tells of a run in a record, without ``run_id`` of the newest one."""
+    run_id = run_id or record.run_id
+    generation = generation_of(record, run_id)
+    return {"key": record.key, "generation": generation, "run_id": run_id, "revision": revision}
 
 
 def _refusal(field: str, what: str) -> InvalidCall:

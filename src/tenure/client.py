@@ -234,7 +234,7 @@ class Client(Holding, Bulk):
             raise TenureError(msg).about(key=command.key, run_id=command.run_id)
         if why is Why.ALREADY:  # this very submit, applied by a write whose answer was lost
             owed = self.stores.complete(result.found, self.stores.runs.patience())
-            await self._effected(owed, about_run(record, revision) | {"run_id": command.run_id})
+            await self._effected(owed, about_run(record, revision, command.run_id))
             if took_in(record, command.run_id):
                 return self._handle(
                     record.key, record.generation, record.run_id, accepted=False, result_type=result_type
@@ -341,7 +341,8 @@ class Client(Holding, Bulk):
                 command = c.Cancel(run_id=pin, reason=reason)
                 result = await runs.commit(key, command, at=found, patience=patience, blind=blind)
                 if isinstance(result, Committed):
-                    await self._effected(stores.carry_out(result, patience), about_run(result.record, result.revision))
+                    about = about_run(result.record, result.revision, pin)
+                    await self._effected(stores.carry_out(result, patience), about)
                     return cancelled_of(result.record, pin)
                 record = result.found.record
                 moved_on = record is not None and record.run_id != pin and record.phase not in TERMINAL
@@ -358,7 +359,7 @@ class Client(Holding, Bulk):
             return Cancelled(outcome="not_found", key=key)
         if result.refused.why is Why.STOPPING:
             owed = self.stores.complete(result.found, self.stores.runs.patience())
-            await self._effected(owed, about_run(record, result.found.revision))
+            await self._effected(owed, about_run(record, result.found.revision, pin))
             return cancelled_of(record, pin, "stopping")
         mine = result.unsure and record.phase is Phase.CANCELLED and record.run_id == pin
         return cancelled_of(record, pin, "cancelled" if mine else "finished")

@@ -14,6 +14,7 @@ from tenure.core.commands import Cancel, Replace
 from tenure.core.records import Holder, Phase
 from tenure.core.sessions import StopSignal
 from tenure.core.subjects import Names
+from tenure.nats.connection import Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING
 from tenure.stores import Stores
@@ -151,3 +152,52 @@ async def test_an_answer_that_comes_while_the_loop_is_blocked_is_no_lost_one(
         await asyncio.sleep(0)  # body: it is written and flushed, and its answer not here yet
     block((timeout or FAST.request_timeout_seconds) + 0.3)
     assert (await asking).data
+
+
+@pytest.mark.parametrize(("requests", "size"), [(100, 100_000), (2_500, 4_000)])
+async def test_a_server_that_stands_still_is_left_whatever_was_written_to_it(
+    stores: Stores, own_server: OwnServer, requests: int, size: int
+) -> None:
+    """More than it and the kernel take in between; and more requests than nats-py's queue for its flusher has room for."""
+    lost = asyncio.Event()
+    stores.conn.on_disconnect(lost.set)
+    own_server.suspend()
+    try:
+        asked = [asyncio.create_task(stores.conn.request("tenure.nobody", b"x" * size)) for _ in range(requests)]
+        await asyncio.wait_for(lost.wait(), 12.0)  # three pings, of two seconds each
+        await asyncio.wait(asked, timeout=5.0)
+        assert all(isinstance(one.exception(), Lost | NotSent) for one in asked)
+    finally:
+        own_server.resume()
+    await wait_until(lambda: stores.conn.is_connected, description="it is connected again")
+    assert await stores.conn.api("INFO", {})
+
+
+async def test_a_close_does_not_wait_for_a_server_that_stands_still(stores: Stores, own_server: OwnServer) -> None:
+    own_server.suspend()
+    try:
+        asked = [asyncio.create_task(stores.conn.request("tenure.nobody", b"x" * 4_000)) for _ in range(2_500)]
+        await asyncio.sleep(0.2)  # paused: they are written, as far as there is room
+        await asyncio.wait_for(stores.conn.close(), 4.0)
+        await asyncio.wait(asked, timeout=2.0)
+        assert all(isinstance(one.exception(), Lost | NotSent) for one in asked)
+    finally:
+        own_server.resume()
+
+
+async def test_what_was_subscribed_and_given_up_while_away_is_not_there_afterwards(
+    stores: Stores, own_server: OwnServer
+) -> None:
+    conn, inboxes = stores.conn, [stores.conn.new_inbox() for _ in range(2)]
+
+    async def hear(_msg: Msg) -> None: ...
+
+    await own_server.kill()
+    await wait_until(lambda: not conn.is_connected, description="the connection is lost")
+    for subscribe, inbox in zip((conn.listen, conn.subscribe), inboxes, strict=True):
+        await conn.unsubscribe(await subscribe(inbox, hear))
+    await own_server.start()
+    await conn.wait_connected()
+    for inbox in inboxes:
+        with pytest.raises(NotSent, match="nobody answers"):
+            await conn.request(inbox, b"?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ from nats.aio.msg import Msg
 from tenure import Config
 from tenure.core.errors import InvalidCall
 from tenure.nats import wire
-from tenure.nats.connection import Connection, NotSent
+from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.memory import MemoryServer
 from tenure.testing import nats_server
 from tests.support import wait_until
@@ -169,8 +170,8 @@ async def test_a_connection_closes_and_drains_with_who_listens(conn: Connection)
 
 
 @asynccontextmanager
-async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The connection takes nothing more, and more waits to be written than may."""
+async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch, waiting: int = 0) -> AsyncIterator[None]:
+    """The connection takes nothing more, and more waits to be written than may; so do ``waiting`` others."""
     goes_on, stuck = asyncio.Event(), asyncio.Event()
 
     async def drain() -> None:
@@ -182,6 +183,8 @@ async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     await stuck.wait()
     loud = [asyncio.create_task(conn.publish("tenure.nobody", b"x" * 1_000_000)) for _ in range(3)]
     await wait_until(lambda: conn.raw.pending_data_size > 2 * 2**20, description="it is crowded")
+    loud += [asyncio.create_task(conn.publish("tenure.nobody")) for _ in range(waiting)]
+    await asyncio.sleep(0)  # paused: until they have begun to wait
     try:
         yield
     finally:
@@ -189,8 +192,9 @@ async def crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         await asyncio.gather(*loud)
 
 
+@pytest.mark.parametrize("waiting", [0, 1_100])  # more than nats-py's queue for its flusher has room for
 async def test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_crowded(
-    conn: Connection, monkeypatch: pytest.MonkeyPatch
+    conn: Connection, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
     heard: list[bytes] = []
     subject, inbox = await listen(conn)
@@ -202,7 +206,7 @@ async def test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_cro
     ear = await conn.listen(conn.new_inbox(), hear)
     await conn.api("INFO", {})
     other = await Connection.open(conn._url, Config(), name="other")
-    async with crowded(conn, monkeypatch):
+    async with crowded(conn, monkeypatch, waiting):
         await other.publish(ear.subject, b"1")
         await other.publish(subject, b"2")
         await wait_until(lambda: inbox.got, description="others hear", timeout=2)
@@ -210,8 +214,9 @@ async def test_who_listens_keeps_nobody_from_hearing_while_the_connection_is_cro
     await other.close()
 
 
+@pytest.mark.parametrize("waiting", [0, 1_100])
 async def test_half_a_message_ends_with_its_connection_however_crowded_that_was(
-    real_server: str, monkeypatch: pytest.MonkeyPatch
+    real_server: str, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
     """Else who listens got it together with what the next connection begins with."""
     conn, heard = await Connection.open(real_server, Config(), name="wire"), list[bytes]()
@@ -221,7 +226,7 @@ async def test_half_a_message_ends_with_its_connection_however_crowded_that_was(
         await conn.publish("tenure.nobody", b"hint")
 
     ear, raw = await conn.listen(conn.new_inbox(), hear), conn.raw
-    async with crowded(conn, monkeypatch):
+    async with crowded(conn, monkeypatch, waiting):
         one, half = (f"MSG {ear.subject} {ear._id} {text}".encode() for text in ("1\r\n1\r\n", "30\r\nhalf"))
         raw._transport._io_reader.feed_data(one + half)  # type: ignore[union-attr]  # TCP's has it
         await wait_until(lambda: heard, description="the whole one is heard")
@@ -243,4 +248,53 @@ async def test_who_waits_for_a_crowded_connection_can_be_cancelled(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await conn.request("tenure.nobody", b"?")
+    assert await conn.api("INFO", {})
+
+
+async def test_what_was_cancelled_on_a_crowded_connection_leaves_no_subscription(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[bytes] = []
+
+    async def hear(msg: Msg) -> None:
+        got.append(msg.data)
+
+    known, inbox = len(conn.raw._subs), conn.new_inbox()
+    async with crowded(conn, monkeypatch):
+        for subscribe in (conn.listen, conn.subscribe) * 5:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await conn.unsubscribe(await subscribe(inbox, hear))
+                    await asyncio.sleep(1.0)  # body: whoever subscribed goes on to other things, and is cancelled there
+    assert len(conn.raw._subs) == known
+    with pytest.raises(NotSent, match="nobody answers"):
+        await conn.request(inbox, b"?")
+    assert got == []
+
+
+async def test_nobody_waits_to_subscribe_where_it_is_crowded(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor for anything else but a message of its own: a ping, say, by which a server that stands still is noticed."""
+
+    async def hear(_msg: Msg) -> None: ...
+
+    async def subscribe() -> None:
+        for _ in range(1_100):  # more than nats-py's queue for its flusher has room for
+            await conn.unsubscribe(await conn.listen(conn.new_inbox(), hear))
+
+    async with crowded(conn, monkeypatch):
+        subscribing = asyncio.create_task(subscribe())
+        await asyncio.wait({subscribing}, timeout=5.0)
+        assert subscribing.done()
+    assert await conn.api("INFO", {})
+
+
+async def test_a_request_on_a_crowded_connection_waits_no_longer_than_its_timeout(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with crowded(conn, monkeypatch):
+        begun = loop.time()
+        with pytest.raises(Lost):
+            await conn.request("tenure.nobody", b"?", timeout=0.2)
+        assert loop.time() - begun < 1.5  # less than what waits for room in general
     assert await conn.api("INFO", {})

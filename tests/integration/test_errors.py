@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tenure import (
     App,
     Client,
+    Context,
     Fail,
     InvalidCall,
     KeyConflict,
@@ -155,3 +156,31 @@ async def test_who_cannot_store_large_arguments_is_told_the_key(namespace: str, 
         assert (await told(InvalidCall, client.submit(end.call("x" * 3_000), key="k"))).key == "k"
         await client.stores.conn.api(f"STREAM.DELETE.{app.names.blobs_stream}", {})
         assert (await told(Unavailable, client.submit(end.call("x" * 1_500), key="k"))).key == "k"
+
+
+async def test_a_cancel_that_takes_effect_late_is_about_the_run_that_it_was_to_cancel(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not about the one that the key shows by then: whoever looks it up must find what became of it."""
+
+    @app.actor
+    async def goes_on(ctx: Context) -> None:
+        begun.set()
+        await ctx.stopping.wait()
+        await release.wait()
+
+    async def away(*_args: object) -> None:
+        raise Unavailable("away")
+
+    begun, release = asyncio.Event(), asyncio.Event()
+    async with workers.run(app):
+        first = await client.submit(goes_on.call(), key="k")
+        await begun.wait()
+        assert (await first.cancel()).outcome == "stopping"
+        second = await client.replace(goes_on.call(), key="k", overlap="wait")
+        with monkeypatch.context() as broken:
+            broken.setattr(client.stores, "complete", away)
+            error = await told(OutcomeUnknown, first.cancel())
+        assert said(error)[:3] == ("k", first.generation, first.run_id)
+        release.set()
+        await second.cancel()

@@ -266,7 +266,7 @@ async def test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_se
 
     @app.actor
     async def other(ctx: Context) -> None:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # body: so that the backlog takes longer than it may
         ended.append(ctx.key)
 
     async with workers.run(app, concurrency=1):

@@ -116,6 +116,7 @@ class Connection:
                 ping_interval=2,  # a server that froze is left after three of them: within a session's ttl
                 max_outstanding_pings=2,
                 drain_timeout=5,
+                flush_timeout=config.request_timeout_seconds,
                 **options,
             )
             await within(config.connect_timeout_seconds, connect)
@@ -263,8 +264,8 @@ class Connection:
             try:
                 if quick is None or not quick.write(subject, payload, reply, headers):
                     await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
-                elif quick.is_crowded:
-                    await quick.relieve()
+                if self._nc.is_crowded:
+                    await self._nc.relieve()
             except nats.errors.Error as error:
                 _log.debug("publish.dropped", subject=subject, error=repr(error))
 
@@ -284,8 +285,8 @@ class Connection:
         try:
             if quick is None or not quick.write(subject, payload, reply, headers):
                 await self._nc.publish(subject, payload, reply, headers)  # type: ignore[arg-type]  # nats-py only reads it
-            elif quick.is_crowded:
-                await quick.relieve()
+            if self._nc.is_crowded:
+                await self._nc.relieve(future)
             answer = await future
         except nats.errors.Error as error:
             raise NotSent(str(error) or type(error).__name__) from error
@@ -333,6 +334,8 @@ class Connection:
         if subscription is not None and not self._nc.is_closed:
             with contextlib.suppress(nats.errors.Error):
                 await subscription.unsubscribe()
+                if self._nc.is_reconnecting:  # what subscribed it may wait to be written; nats-py leaves that alone
+                    await self._nc._send_unsubscribe(subscription._id)  # noqa: SLF001  (it has no other way)
 
     async def drain(self, subscription: Subscription) -> None:
         """End a subscription after its callback has seen everything that was under way (2 s at most)."""

@@ -54,6 +54,8 @@ _USUAL = frozenset(
 )
 """Names that need no second look: they are well formed, and differ in more than their capitals."""
 _PING = b"PING\r\n"
+_CLOSE_SECONDS = 1.0
+"""How long a server that stands still has to take what was written, at the end."""
 _PIECE = 65_536
 """What is kept of an incomplete message in bytes before nats-py's parser, which copies less, collects the rest."""
 
@@ -77,6 +79,7 @@ class WaryClient(NatsClient):
     """
 
     must_encrypt = was_connected = False
+    _relief: asyncio.Future[None] | None = None
 
     async def close(self) -> None:
         """As nats-py's, but nothing of it runs on, whenever it is called, and however the connection breaks meanwhile."""
@@ -106,16 +109,52 @@ class WaryClient(NatsClient):
             raise nats.errors.Error("the connection broke before the server had agreed to it")
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:  # noqa: FBT001, FBT002  (as nats-py has it)
-        """As nats-py's, but who reads what arrives does not wait for it, and whoever does can be cancelled: there that is lost.
+        """As nats-py's, but nobody waits in here, whatever is crowded: ``relieve`` is for that.
 
         A reader that waits hears nothing, and one that is not ended by its connection's end leaves the half of a message
-        to the next: whoever listens would get that, and the beginning of what comes there, for one.
+        to the next: whoever listens would get that, and the beginning of what comes there, for one. A ping that waits does
+        not notice that the server stands still, and a subscribe that is cancelled in its middle leaves its subscription.
         """
-        if not force_flush or asyncio.current_task() is self._reading_task:
-            return await super()._flush_pending()
-        flushed = asyncio.ensure_future(super()._flush_pending(force_flush=True))
-        await asyncio.wait({flushed})
-        return flushed.result()
+        del force_flush
+        queue = self._flush_queue
+        if queue is None or queue.empty():  # else whoever stands there has all of it written
+            await super()._flush_pending()
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        """As nats-py's, in its place: there it overtakes what is not flushed yet.
+
+        A subscription's drain then takes the answer for that to its UNSUB, and throws away what still arrives.
+        """
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        self._pending.append(_PING)
+        self._pending_data_size += len(_PING)
+        await self._flush_pending()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more is waiting to be written than nats-py allows: then ``relieve`` before the next message."""
+        return 0 < self._max_pending_size < self._pending_data_size
+
+    async def relieve(self, answer: asyncio.Future[Any] | None = None) -> None:
+        """Wait until what waits is written, or the ``answer`` is there, ``flush_timeout`` at most; who reads what arrives does not."""
+        queue = self._flush_queue
+        if queue is None or not self.is_connected or asyncio.current_task() is self._reading_task:
+            return
+        if self._relief is None or self._relief.done():
+            self._relief = asyncio.get_running_loop().create_future()
+            await queue.put(self._relief)
+        waited = {self._relief} if answer is None else {self._relief, answer}
+        await asyncio.wait(waited, timeout=self._flush_timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _attempt_reconnect(self) -> None:
+        """As nats-py's, which first waits until a server that stands still has taken all that was written to it."""
+        self._abort()
+        await super()._attempt_reconnect()
+
+    def _abort(self) -> None:
+        writer = getattr(self._transport, "_io_writer", None)  # TCP's has one
+        if writer is not None:
+            writer.transport.abort()
 
     async def _end_tasks(self) -> None:
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
@@ -125,6 +164,7 @@ class WaryClient(NatsClient):
     async def _close_now(self) -> None:
         if not self.is_connected:  # it would be written to the dead socket
             self._pending, self._pending_data_size = [], 0
+        patience = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._abort)
         try:
             await super().close()
         except OSError:  # nats-py then leaves its subscriptions' tasks behind
@@ -133,6 +173,8 @@ class WaryClient(NatsClient):
             self._subs.clear()
             if self._transport is not None:
                 self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types here
+        finally:
+            patience.cancel()
 
     def _connect_command(self) -> bytes:
         """As nats-py's, which makes it when it has encrypted the connection or never will; nothing was sent before."""
@@ -287,25 +329,6 @@ class QuickClient(WaryClient):
         if queue.empty():
             queue.put_nowait(self._loop.create_future())
         return True
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether more is waiting to be written than nats-py allows: then ``relieve`` before the next message."""
-        return 0 < self._max_pending_size < self._pending_data_size
-
-    async def relieve(self) -> None:
-        """Wait until what waits is written, as nats-py's ``publish`` does."""
-        await self._flush_pending(force_flush=True)
-
-    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        """As nats-py's, in its place: there it overtakes what is not flushed yet.
-
-        A subscription's drain then takes the answer for that to its UNSUB, and throws away what still arrives.
-        """
-        self._pongs.append(future or asyncio.get_running_loop().create_future())
-        self._pending.append(_PING)
-        self._pending_data_size += len(_PING)
-        await self._flush_pending()
 
     async def _process_pong(self) -> None:
         """As nats-py's, but for a ping that nobody waits for any more: it would raise in the read loop, and break the connection."""
