@@ -86,7 +86,7 @@ class AlignedClock:
         self.aligned = False
         """Whether it was compared with the server's at all."""
         self.unsure = math.inf
-        """Seconds by which the quickest answer so far may have misled it."""
+        """Seconds by which it may be wrong for all that the best answer so far has told."""
         self.counts_suspension = base.counts_suspension
         self.steady = base.steady
         self.random = base.random
@@ -107,12 +107,13 @@ class AlignedClock:
         What the way of the answer may account for is no difference; a slow one still tells what is wrong by more. A process that
         was frozen has all of the way on one side of the server's time, and a clock that is the same may differ besides.
         """
-        way = self.steady() - sent
+        half = (self.steady() - sent) / 2
         self.aligned = True
-        right, same = server + way / 2, way / 2 + SAME_SECONDS
-        self.unsure = min(self.unsure, max(SAME_SECONDS, way / 2))
+        right, same = server + half, half + SAME_SECONDS
         differs = right - self.now()
-        if abs(differs) < same:
+        kept = abs(differs) < same
+        self.unsure = min(self.unsure, max(SAME_SECONDS, half + kept * abs(differs)))
+        if kept:
             return
         if abs(right - self._base.now()) < same:  # it has been set right: it is better than what we can measure
             right = self._base.now()

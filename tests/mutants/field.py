@@ -9,8 +9,15 @@ FIELD = (
     Guard(
         "clocks: a freeze between question and answer moves none that was right",
         "src/tenure/clock.py",
-        "server + way / 2, way / 2 + SAME_SECONDS",
-        "server + way / 2, max(SAME_SECONDS, way / 2)",
+        "server + half, half + SAME_SECONDS",
+        "server + half, max(SAME_SECONDS, half)",
+        ("tests/unit/test_clock.py",),
+    ),
+    Guard(
+        "clock: what a slow answer leaves alone may be wrong by all of its way",
+        "src/tenure/clock.py",
+        "half + kept * abs(differs)",
+        "half",
         ("tests/unit/test_clock.py",),
     ),
     Guard(

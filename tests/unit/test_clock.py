@@ -67,6 +67,17 @@ def test_a_slow_answer_still_tells_that_a_clock_is_wrong_by_hours() -> None:
     assert clock.now() == pytest.approx(1_001.5)
 
 
+@pytest.mark.parametrize("wrong", [0.0, 0.2, 0.4, 0.63, 3.0])
+@pytest.mark.parametrize("way", [0.0, 0.2, 0.477, 2.0])
+@pytest.mark.parametrize("before", [0.0, 0.5, 1.0])
+def test_a_clock_knows_by_how_much_it_may_be_wrong(wrong: float, way: float, before: float) -> None:
+    """Wherever on its way an answer took so long: ``before``, that much of it lay before the server's time."""
+    for sign in (1.0, -1.0):
+        clock = AlignedClock(Told(1_000.0 + sign * wrong))
+        clock.align(1_000.0 - (1.0 - before) * way, sent=50.0 - way)
+        assert abs(clock.now() - 1_000.0) <= clock.unsure + 1e-6
+
+
 @pytest.mark.parametrize("by", [-3_600.0, 3_600.0])
 def test_setting_the_machine_s_clock_moves_nothing(by: float) -> None:
     """Put right or put wrong, whoever asked the server once goes on from there."""
