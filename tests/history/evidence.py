@@ -129,10 +129,11 @@ class LastSeen(Struct, frozen=True):
 class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
-    ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when its life
-    is over by its age, 0 if never. ``dropped``: it ended ``cancelled`` for want of room under its rate.
-    ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: of how many runs
-    nobody has counted yet what became of them, as ``check_counts`` names it.
+    ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when
+    its life is over by its age, 0 if never; ``lapsed``: that was before a write over it was stored which had been
+    decided before. ``dropped``: it ended ``cancelled`` for want of room under its rate. ``stored``: the server's
+    clock when it took the write in, 0 where nobody knows. ``uncounted``: of how many runs nobody has counted yet what
+    became of them, as ``check_counts`` names it.
     """
 
     seq: int
@@ -142,6 +143,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone: bool = False
     expired: bool = False
     until: float = 0.0
+    lapsed: bool = False
     run_id: str = ""
     generation: int = 0
     phase: str = ""

@@ -15,15 +15,19 @@ def with_expiries(revisions: list[Revision], clocks: Clocks) -> list[Revision]:
     Nobody writes those. Their numbers are below zero (``expiry_of``); ``stored`` is when the first clock may say so.
     """
     found: list[Revision] = []
-    newest: dict[str, Revision] = {}
+    newest: dict[str, int] = {}
     for revision in revisions:
-        before = newest.get(revision.key)
-        if before is not None and before.until and _is_over(before, revision, clocks):
-            found.append(_expiry(before, clocks))
-            revision = replace(revision, before=expiry_of(before.seq))  # noqa: PLW2901  (the same one, over what expired)
-        newest[revision.key] = revision
+        place = newest.get(revision.key)
+        before = None if place is None else found[place]
+        if place is not None and before is not None and before.until:
+            if _is_over(before, revision, clocks):
+                found.append(_expiry(before, clocks))
+                revision = replace(revision, before=expiry_of(before.seq))  # noqa: PLW2901  (the same one, over what expired)
+            elif revision.stored >= _since(before, clocks):
+                found[place] = replace(before, lapsed=True)
+        newest[revision.key] = len(found)
         found.append(revision)
-    return found + [_expiry(one, clocks) for one in newest.values() if one.until]
+    return found + [_expiry(one, clocks) for one in map(found.__getitem__, newest.values()) if one.until]
 
 
 def _is_over(before: Revision, after: Revision, clocks: Clocks) -> bool:

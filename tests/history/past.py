@@ -120,6 +120,8 @@ def _facts(state: Revision) -> set[Fact]:
         return {NONE, GONE}
     run_id, phase = state.run_id, state.phase
     facts: set[Fact] = {RECORD, ("run", run_id), ("phase", run_id, phase)}
+    if state.lapsed:
+        facts.add(NONE)
     facts.add(("status", run_id, state.generation, state.attempt, phase))
     if phase in LIVE:
         facts |= {("live",), ("live", run_id)}

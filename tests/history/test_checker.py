@@ -134,3 +134,16 @@ def test_a_key_may_be_told_absent_while_a_purge_of_it_is_under_way_if_it_expires
     story.asked("status", "none", wall=min(6.2, stored - 0.2))
     story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
     assert [one.invariant for one in check(story.evidence)] == found
+
+
+def test_a_key_may_be_told_absent_while_a_replace_is_under_way_if_it_expires_meanwhile() -> None:
+    story = ran_well()
+    story.evidence.revisions[-1] = replace(story.newest, until=6.0)
+    story.submit("r2", 2, stored=6.5)
+    story.asked("replace", "accepted", "r2", 2, asked=5.0, wall=6.6)
+    story.asked("status", "none", wall=6.2)
+    story.claim(at=7.0)
+    story.end(7.1)
+    story.finish(at=7.1)
+    story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
+    assert check(story.evidence) == []
