@@ -16,6 +16,7 @@ from tenure.config import Config
 from tenure.core.subjects import Names
 from tenure.lease import Lease
 from tenure.nats.sessions import Sessions
+from tests import logged
 from tests.proxy import Proxy
 from tests.support import wait_until
 
@@ -81,7 +82,11 @@ async def test_an_opening_that_is_given_up_while_its_entry_cannot_be_stored_leav
 
 
 async def test_an_outage_is_logged_once_and_so_is_its_end(
-    proxy: Proxy, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    proxy: Proxy,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    log_events: logged.Heard,
 ):
     """It is tried again many times a second; the first failure is told at once, more of them now and again."""
     caplog.set_level(logging.INFO, "tenure.lease")
@@ -108,6 +113,7 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
         assert told("lease.not_renewed") == 1
         monkeypatch.setattr("tenure.lease._COMPLAIN_SECONDS", 0.0)
         await wait_until(lambda: told("lease.not_renewed") >= 3, description="told again")
+        await wait_until(lambda: "watch.not_started" in log_events.events, description="a watch was tried meanwhile")
         await proxy.bring_up()
         await wait_until(lambda: told("lease.renewed"), description="its end is told")
         assert told("lease.renewed") == 1

@@ -242,7 +242,7 @@ async def _census_of(client: Client, server: EmbeddedServer) -> dict[str, Any]:
         info = await client.stores.conn.api(f"STREAM.INFO.{stream}", {})
         counted[stream] = info["state"]["consumer_count"] if isinstance(info, dict) else info
     connections = (await asyncio.to_thread(_get, f"{server.monitor_url}/connz?subs=1"))["connections"]
-    counted["connections"] = sorted((one["name"], one["subscriptions"]) for one in connections)
+    counted["connections"] = sorted((one.get("name", "not agreed yet"), one["subscriptions"]) for one in connections)
     counted["tasks"] = len(asyncio.all_tasks())
     counted["threads"] = sorted(t.name for t in threading.enumerate() if t.name.startswith("tenure-lease"))
     return counted
