@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from tenure import (
     App,
     Client,
-    Context,
     Fail,
     InvalidCall,
     KeyConflict,
@@ -163,11 +162,13 @@ async def test_a_cancel_that_takes_effect_late_is_about_the_run_that_it_was_to_c
 ) -> None:
     """And not about the one that the key shows by then: whoever looks it up must find what became of it."""
 
-    @app.actor
-    async def goes_on(ctx: Context) -> None:
+    @app.actor(grace=60)
+    async def goes_on() -> None:
         begun.set()
-        await ctx.stopping.wait()
-        await release.wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await release.wait()
 
     async def away(*_args: object) -> None:
         raise Unavailable("away")
