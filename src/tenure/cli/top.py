@@ -57,7 +57,8 @@ def top(
 ) -> int:
     """Watch queues, actors and sessions live in the terminal, until Ctrl-C.
 
-    Queues: what waits by priority, what is in workers' hands, how long the oldest has waited. Actors: bodies that run now, runs that
+    Queues: what waits by priority, what is in workers' hands, how long the oldest has waited. Actors: runs that are claimed now (their
+    bodies run; under a limit the next ones are claimed already, and wait for their place in the worker), runs that
     are parked (for a limit, a pause or a block), and how many a second started, ended well, are tried again, failed for good, were
     cancelled or superseded. Sessions: who lives, and how
     many runs each holds. With --json each picture is one line; in a pipe they follow each other.
