@@ -124,11 +124,15 @@ def _after_all(reads: tuple[Seen, ...], at: int) -> int | None:
 
 
 def _stored(known: Known, past: Past) -> Iterator[Bound]:
-    """No state is in force before the server took it in (it may be much later: a leader of three asks the others)."""
-    early = known.evidence.clocks.observers / 2
+    """No state is in force before the server took it in, nor much later where that is known (nobody stores an expiry)."""
+    clocks = known.evidence.clocks
+    early = clocks.observers / 2
     for number, state in enumerate(past.states):
         if state is not None and state.stored:
-            yield Bound(what=f"revision {state.seq} was stored", start=state.stored - early, effect=number)
+            end = math.inf if state.expired else state.stored + early + clocks.in_force
+            sees = (partial(_at_least, number),)
+            what = f"revision {state.seq} was stored"
+            yield Bound(what=what, start=state.stored - early, end=end, effect=number, sees=sees)
 
 
 def _bodies(known: Known, key: str, past: Past) -> Iterator[Bound]:

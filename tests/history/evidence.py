@@ -279,11 +279,14 @@ class Clocks(Struct, frozen=True, kw_only=True):
     ``processes``: between them and the clocks by which processes write dues, deadlines and ends into records.
     ``reads_behind``: how old the answer to a read may be, since a leader that was deposed unnoticed answers from what it
     last knew (one server: 0). A write needs the majority and is never behind.
+    ``in_force``: how long after it was ``stored`` a write may be unknown to whoever reads (a leader of three asks the others
+    first: there nobody knows).
     """
 
     observers: float = 0.02
     processes: float = 0.02
     reads_behind: float = 0.0
+    in_force: float = math.inf
 
 
 class Evidence(Struct, kw_only=True):

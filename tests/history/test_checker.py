@@ -16,9 +16,21 @@ from tests.history.stories_apart import BAD_APART, GOOD_APART
 from tests.history.stories_bad import BAD, two_outcomes
 from tests.history.stories_counts import BAD_COUNTS, GOOD_COUNTS
 from tests.history.stories_early import BAD_EARLY, GOOD_EARLY
+from tests.history.stories_exact import BAD_EXACT, GOOD_EXACT
 from tests.history.stories_good import GOOD
 from tests.history.stories_paced import BAD_PACED, GOOD_PACED
 from tests.history.stories_rules import BAD_RULES, GOOD_RULES
+
+EVERY_GOOD = [
+    *GOOD,
+    *GOOD_RULES,
+    *GOOD_ADDED,
+    *GOOD_PACED,
+    *GOOD_APART,
+    *GOOD_COUNTS,
+    *GOOD_EARLY,
+    *GOOD_EXACT,
+]
 
 
 def found(story: Story) -> set[str]:
@@ -28,7 +40,7 @@ def found(story: Story) -> set[str]:
 
 @pytest.mark.parametrize(
     "story",
-    [*GOOD, *GOOD_RULES, *GOOD_ADDED, *GOOD_PACED, *GOOD_APART, *GOOD_COUNTS, *GOOD_EARLY],
+    EVERY_GOOD,
     ids=lambda story: story.__name__,
 )
 def test_nothing_is_found_in_a_run_that_went_well(story: Callable[[], Story]) -> None:
@@ -37,7 +49,7 @@ def test_nothing_is_found_in_a_run_that_went_well(story: Callable[[], Story]) ->
 
 @pytest.mark.parametrize(
     ("story", "invariant"),
-    (BAD | BAD_RULES | BAD_ADDED | BAD_PACED | BAD_APART | BAD_COUNTS | BAD_EARLY).items(),
+    EVERY_BAD.items(),
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_each_violation_is_found(story: Callable[[], Story], invariant: str) -> None:
@@ -53,19 +65,8 @@ def test_a_fault_is_found_also_where_revisions_are_missing() -> None:
 
 
 def test_nothing_is_found_only_because_revisions_are_missing() -> None:
-    for story in (
-        made()
-        for made in [
-            *GOOD,
-            *GOOD_RULES,
-            *GOOD_ANSWERS,
-            *GOOD_ADDED,
-            *GOOD_PACED,
-            *GOOD_APART,
-            *GOOD_COUNTS,
-            *GOOD_EARLY,
-        ]
-    ):
+    for made in (*EVERY_GOOD, *GOOD_ANSWERS):
+        story = made()
         for cut in range(len(story.evidence.revisions)):
             seen = story.evidence.revisions
             story.evidence.revisions = seen[:cut] + seen[cut + 1 :]

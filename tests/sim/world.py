@@ -307,7 +307,7 @@ class World:
         while any(s.closed is None and s.pid not in self._alive() for s in sessions) and self.loop.time() < until:
             await asyncio.sleep(_LOOK_SECONDS)  # paused: until supervisors have closed the dead
             sessions = await collect.sessions(stores)
-        clocks = Clocks(observers=0.0, processes=_CLOCKS)
+        clocks = Clocks(observers=0.0, processes=_CLOCKS, in_force=0.0)
         evidence = Evidence(
             bodies=self._bodies,
             asks=self._asks,
