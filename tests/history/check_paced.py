@@ -37,6 +37,7 @@ from tests.history.evidence import (
     SwitchSeen,
     Violation,
     answered,
+    held_up,
 )
 from tests.history.known import Known
 from tests.history.past import is_trigger
@@ -56,14 +57,6 @@ def check_paced(known: Known) -> Iterator[Violation]:
     yield from _debounced(known)
     yield from _cooled_down(known)
     yield from _dropped_for_want_of_room(known)
-
-
-def _held_up(known: Known, line: BodyLine) -> bool:
-    """Whether the process of a body was frozen right before its start."""
-    return any(
-        fault.pid == line.pid and fault.at <= line.at <= fault.until + 2 * _LATE_SECONDS
-        for fault in known.evidence.frozen
-    )
 
 
 # -- rates -----------------------------------------------------------------------------------------------------------
@@ -122,7 +115,7 @@ def _unmarked(known: Known, starts: list[BodyLine], marks: list[tuple[float, flo
             heapq.heappush(stale, heapq.heappop(fresh))
         while stale and stale[0] + _FROZEN_SECONDS < line.wall:
             heapq.heappop(stale)
-        if stale and _held_up(known, line):
+        if stale and held_up(known.evidence, line):
             heapq.heappop(stale)
         elif fresh:
             heapq.heappop(fresh)
@@ -149,7 +142,11 @@ def _switches_hold(known: Known) -> Iterator[Violation]:
         line = body.start
         for off in offs:
             known_to_all = off.since + bound
-            if known_to_all < line.wall < off.until and is_about(off.switch, line) and not _held_up(known, line):
+            if (
+                known_to_all < line.wall < off.until
+                and is_about(off.switch, line)
+                and not held_up(known.evidence, line)
+            ):
                 what = f"{line.run_id} started at {line.wall:.3f}; {off.switch} was stored at {off.since:.3f}"
                 yield Violation("switches hold", line.key, what)
 

@@ -61,6 +61,7 @@ def step(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
         yield from _forgotten(a, b)
         return
     yield from _deadlines_stay(a, b)
+    yield from _previous_are_known(a, b)
     yield from _same_run(a, b) if a.run_id == b.run_id else _next_run(a, b)
     if b.last != a.last:
         yield from _new_outcome(a, b)
@@ -83,6 +84,14 @@ def _deadlines_stay(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
                 "deadlines stay",
                 f"attempt {p.attempt} of {p.run_id} had until {deadline}, and has until {p.deadline}",
             )
+
+
+def _previous_are_known(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
+    """Whoever comes into ``previous`` held the record right before; and a claim leaves nobody there, but for ``parallel``."""
+    for session, run_id, attempt in b.entries() - a.entries() - {a.held()}:
+        yield "previous", f"attempt {attempt} of {run_id} under {session} is in it, which did not hold the record"
+    if a.phase == "waiting" and b.phase == "running" and b.previous and b.overlap != "parallel":
+        yield "previous", f"{b.run_id} was claimed over {len(b.previous)} bodies that are still to be waited for"
 
 
 def _same_run(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
@@ -111,16 +120,10 @@ def _next_run(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
     ended = b.last is not None and b.last.run_id == a.run_id
     if a.phase == "stopping" and not (ended and b.last is not None and b.last.phase == "cancelled"):
         yield "cancelled stays", f"an accepted cancel of {a.run_id} was forgotten by generation {b.generation}"
-    if a.holder is not None and b.last == a.last:
-        kept = any((p.session, p.run_id, p.attempt) == _of(a) for p in b.previous)
-        if not kept:
-            yield "no two bodies", f"generation {b.generation} has forgotten the body of generation {a.generation}"
+    if a.holder is not None and b.last == a.last and a.held() not in b.entries():
+        yield "no two bodies", f"generation {b.generation} has forgotten the body of generation {a.generation}"
     if set(a.outbox) - set(b.outbox):
         yield "spawned once", f"generation {b.generation} has dropped what generation {a.generation} owed"
-
-
-def _of(a: Revision) -> tuple[str, str, int]:
-    return (a.holder.session, a.holder.run_id, a.holder.attempt) if a.holder else ("", "", 0)
 
 
 def _new_outcome(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
@@ -134,13 +137,17 @@ def _new_outcome(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
             f"{last.phase} of {last.run_id} attempt {last.attempt} over {a.run_id}, which was {a.phase}",
         )
         return
-    if last.session and (a.holder is None or (last.session, last.run_id, last.attempt) != _of(a)):
+    if last.session and (last.session, last.run_id, last.attempt) != a.held():
         yield (
             "no late outcome",
             f"{last.phase} by attempt {last.attempt} under {last.session}, which does not hold the run",
         )
     if last.phase == "succeeded" and not last.session:
         yield "no late outcome", f"{last.run_id} succeeded by nobody"
+    if last.phase == "cancelled" and (a.phase == "running" or (a.phase == "waiting" and b.run_id != a.run_id)):
+        yield "no late outcome", f"{last.run_id} was cancelled, and no cancel was accepted"
+    if last.phase == "failed" and a.phase == "waiting":
+        yield "no late outcome", f"{last.run_id} failed while it waited"
     if a.phase == "stopping" and last.phase != "cancelled":
         yield "cancelled stays", f"an accepted cancel of {a.run_id} ended {last.phase}"
     if a.every and last.phase != "cancelled" and b.run_id == a.run_id:

@@ -14,6 +14,7 @@ from tests.history.check_bodies import check_bodies
 from tests.history.check_causes import check_causes
 from tests.history.check_counts import check_counts
 from tests.history.check_effects import check_effects
+from tests.history.check_holds import check_holds
 from tests.history.check_paced import check_paced
 from tests.history.check_records import check_records
 from tests.history.evidence import CHIME, AskLine, Evidence, Violation, answered
@@ -27,6 +28,7 @@ def check(evidence: Evidence) -> list[Violation]:
     found = [
         *check_records(evidence),
         *check_bodies(known),
+        *check_holds(known),
         *check_effects(known),
         *check_answers(known),
         *check_causes(known),

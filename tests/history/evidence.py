@@ -20,6 +20,8 @@ CHIME, CHIME_SECONDS = "chime", 2.0
 """The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
 CHIME_LATE_SECONDS, TAKEOVER_SECONDS = 10.0, 20.0
 """How late its newest tick may be once all is at rest, and how long a run of it may wait for who takes over from the dead."""
+THAW_SECONDS = 2.0
+"""So long after a process goes on again it may be late with what it had in hand."""
 SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0
 """The actor that is debounced."""
 COOLED, COOLDOWN_SECONDS = "cooled", 2.0
@@ -165,6 +167,14 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outbox_keys: tuple[str, ...] = ()
     seen: int = 0
     uncounted: dict[str, int] = {}
+
+    def held(self) -> tuple[str, str, int] | None:
+        """(session, run id, attempt) of its holder, if it has one."""
+        return None if self.holder is None else (self.holder.session, self.holder.run_id, self.holder.attempt)
+
+    def entries(self) -> set[tuple[str, str, int]]:
+        """The same of all who are in ``previous``."""
+        return {(entry.session, entry.run_id, entry.attempt) for entry in self.previous}
 
 
 class LimitSeen(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -354,6 +364,11 @@ def answered(asks: list[AskLine]) -> list[AskLine]:
         for ask in asks
         if ask.told or ask.id not in over
     ]
+
+
+def held_up(evidence: Evidence, line: BodyLine) -> bool:
+    """Whether the process of a body was frozen right before its start."""
+    return any(fault.pid == line.pid and fault.at <= line.at <= fault.until + THAW_SECONDS for fault in evidence.frozen)
 
 
 class Violation(Struct, frozen=True, order=True):

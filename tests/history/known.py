@@ -11,6 +11,9 @@ from tests.history.evidence import BodyLine, Evidence, LastSeen, Revision
 from tests.history.expiries import expiry_of
 from tests.history.past import Past
 
+Held = tuple[str, str, int]
+"""(session, run id, attempt)."""
+
 
 class Body(Struct, frozen=True, kw_only=True):
     """One body, from its start to its end or to the death of its process (for ever, if neither was seen).

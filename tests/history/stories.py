@@ -54,7 +54,7 @@ class Story:
         before = next((r for r in reversed(self.evidence.revisions) if r.key == self.key), None)
         self.seq += 1
         base = before or Revision(seq=0, before=0, key=self.key)
-        made = replace(base, **({"seq": self.seq, "before": before.seq if before else 0} | changes))
+        made = replace(base, **({"seq": self.seq, "before": before.seq if before else 0, "stored": 0.0} | changes))
         self.evidence.revisions.append(made)
         if made.gone:
             self.evidence.records.pop(self.key, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.history.evidence import CHIME, CHIME_LATE_SECONDS, TAKEOVER_SECONDS, CommandLine, LimitSeen
+from tests.history.evidence import CHIME, CHIME_LATE_SECONDS, TAKEOVER_SECONDS, CommandLine, LimitSeen, PreviousSeen
 from tests.history.stories import KEY, Story, ran_well
 from tests.history.stories_rules import ended_by_its_canceller
 
@@ -50,7 +50,9 @@ def beside_a_body_that_was_ended_for_it() -> Story:
     story.key = "a"
     story.submit()
     story.claim(at=1.0, stored=1.0)
-    story.write(phase="failed", holder=None, stored=3.0, last=replace(story.last("failed", 3.0), session=""))
+    last, told = replace(story.last("failed", 3.0), session=""), (PreviousSeen("s1", "r1", 1, 2.5),)
+    story.write(phase="failed", holder=None, stored=3.0, last=last, previous=told)
+    story.write(previous=(), stored=3.1)
     story.evidence.letters.append("r1")
     story.end(9.0, how="return")
     return limited(ran(story, "b", 4.0, 5.0, "s2"))

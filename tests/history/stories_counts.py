@@ -23,7 +23,7 @@ def _ran(session: str = "s1", *, stored: float) -> Story:
     story = Story()
     story.submit()
     story.claim(session)
-    story.end(1.9)
+    story.end(min(1.9, stored))
     story.finish(stored=stored)
     return story
 

@@ -18,6 +18,7 @@ from tests.history.stories_counts import BAD_COUNTS, GOOD_COUNTS
 from tests.history.stories_early import BAD_EARLY, GOOD_EARLY
 from tests.history.stories_exact import BAD_EXACT, GOOD_EXACT
 from tests.history.stories_good import GOOD
+from tests.history.stories_holds import BAD_HOLDS, GOOD_HOLDS
 from tests.history.stories_paced import BAD_PACED, GOOD_PACED
 from tests.history.stories_rules import BAD_RULES, GOOD_RULES
 
@@ -30,7 +31,9 @@ EVERY_GOOD = [
     *GOOD_COUNTS,
     *GOOD_EARLY,
     *GOOD_EXACT,
+    *GOOD_HOLDS,
 ]
+EVERY_BAD = BAD | BAD_RULES | BAD_ADDED | BAD_PACED | BAD_APART | BAD_COUNTS | BAD_EARLY | BAD_EXACT | BAD_HOLDS
 
 
 def found(story: Story) -> set[str]:

@@ -60,7 +60,7 @@ RIGHT = [
     after(_RUNS, _NEXT, last=_LAST),
     after(_OVER, _NEXT, last=_LAST, outbox=("e",)),
     after(replace(_RUNS, every=True), _NEXT, every=True, last=_LAST),
-    after(replace(_RUNS, every=True), _RUNS, every=True, phase="cancelled", holder=None, last=_CANCELLED),
+    after(replace(_STOPS, every=True), _RUNS, every=True, phase="cancelled", holder=None, last=_CANCELLED),
     after(_OVER, replace(_WAITS, gone=True, expired=True)),
 ]
 
