@@ -33,6 +33,7 @@ from tests.history.evidence import (
     MAX_WAIT_SECONDS,
     SETTLE_SECONDS,
     SETTLED,
+    STUBBORN,
     BodyLine,
 )
 
@@ -237,10 +238,10 @@ async def drowsy(ctx: Context) -> str:
         return tag(ctx)
 
 
-@app.actor(retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
+@app.actor(name=STUBBORN, retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
 async def stubborn(ctx: Context) -> str:
     """Its first two attempts go on for two seconds whatever they are told."""
-    with told(ctx, "stubborn"):
+    with told(ctx, STUBBORN):
         until = time.monotonic() + (2.0 if ctx.attempt < 3 else 0.0)
         while time.monotonic() < until:
             try:

@@ -127,7 +127,9 @@ def _commands_are_applied_once(known: Known) -> Iterator[Violation]:
                 yield Violation("commands once", key, f"{run_id} is of no command")
         whole = known.whole(key)
         for command in commands:
-            first = command.verb == "submit" and command.run_id == commands[0].run_id and len(wanted) == 1
+            # of two submits one may find the run of the other, in whatever order they are applied: but one of them starts a run
+            alone = command.run_id == commands[0].run_id and len(wanted) == 1
+            first = command.verb == "submit" and (alone or not runs)
             if command.refusal:
                 if command.acked and command.refusal not in known.evidence.rejected:
                     yield Violation(

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from tests.history.evidence import COOLED, SETTLED, AskLine, Violation, answered
 from tests.history.known import Known
-from tests.history.past import BUSY, CROWDED, GONE, NONE, RECORD, Fact, Past
+from tests.history.past import BUSY, CROWDED, GONE, RECORD, Fact, Past
 
 _WAITING = {"scheduled": "waiting", "queued": "waiting"}
 _STARTS = 0
@@ -172,7 +172,7 @@ def _bounds(known: Known, past: Past, ask: AskLine) -> Iterator[Bound]:
         elif ask.told == "accepted" and past.holes:
             yield Bound(what=what, start=start, end=known_end, sees=(partial(past.first, ()),))
         return
-    sees_all = _sees(past, ask)
+    sees_all = _sees(past, ask, end)
     if sees_all:
         yield Bound(what=what, start=start - clocks.reads_behind, end=end, sees=sees_all)
 
@@ -181,8 +181,8 @@ def _at_least(number: int, at: int) -> int:
     return max(number, at)
 
 
-def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
-    """The states that an answer names: one for each read that it is made of."""
+def _sees(past: Past, ask: AskLine, end: float) -> tuple[Seen, ...]:
+    """The states that an answer names: one for each read that it is made of, all done by ``end``."""
     run_id, told = ask.run_id, ask.told
     match ask.ask, told:
         case "submit", "kept":
@@ -193,12 +193,10 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
             return (partial(past.first, (CROWDED,)),)
         case "purge", "live":
             return (partial(past.first, (BUSY,)),)
-        case "purge", "absent":
-            return (partial(past.first, (NONE,)),)
+        case ("purge" | "trigger", "absent") | ("status", "none") | ("cancel", "not_found"):
+            return (partial(past.first_absent, end),)
         case "purge", "purged":
             return (partial(past.first, (GONE,)),)
-        case "status", "none":
-            return (partial(past.first, (NONE,)),)
         case "status", _ if run_id:
             phase = _WAITING.get(told, told)
             return (partial(past.first, (("status", run_id, ask.generation, ask.attempt, phase),)),)
@@ -210,10 +208,6 @@ def _sees(past: Past, ask: AskLine) -> tuple[Seen, ...]:
             return (partial(past.first, (("phase", run_id, "waiting"),)),)
         case "trigger", "kept":
             return (partial(_begun, past, run_id),)
-        case "trigger", "absent":
-            return (partial(past.first, (NONE,)),)
-        case "cancel", "not_found":
-            return (partial(past.first, (NONE,)),)
         case "cancel", "cancelled" | "stopping" | "finished":
             pin = (partial(past.first, (("run", run_id),)),) if ask.mode != "pinned" else ()
             return (*pin, _cancelled(past, run_id, told))

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.history.evidence import BodyLine, Revision, Violation
+from tests.history.evidence import STUBBORN, BodyLine, Revision, Violation
 from tests.history.known import Body, Known
 
 
@@ -80,7 +80,11 @@ def _stopped_for_a_reason(known: Known) -> Iterator[Violation]:
     for line in known.evidence.bodies:
         if line.how not in {"stop cancel", "stop superseded"} or not known.whole(line.key):
             continue
-        if line.run_id not in known.told_to_stop and line.run_id not in known.stopped_at:
+        told = known.told_at.get((line.session, line.run_id, line.attempt))
+        if line.run_id in known.stopped_at:
+            stopped = known.by_seq[known.stopped_at[line.run_id]].stored
+            told = stopped if told is None else min(told, stopped)
+        if told is None or told > line.wall + known.evidence.clocks.observers:
             yield Violation(
                 "stopped for a reason", line.key, f"attempt {line.attempt} of {line.run_id}: {line.how}, by nobody"
             )
@@ -102,16 +106,19 @@ def _fences_rise(known: Known) -> Iterator[Violation]:
 
 def _outcomes_have_bodies(known: Known) -> Iterator[Violation]:
     returned = {
-        (line.run_id, line.attempt, line.session)
+        (line.run_id, line.attempt, line.session): line.actor
         for line in known.evidence.bodies
         if line.what == "end" and line.how == "return"
     }
     for last, seq in known.outcomes.values():
-        if last.phase == "succeeded" and (last.run_id, last.attempt, last.session) not in returned:
-            key = known.by_seq[seq].key
-            yield Violation(
-                "no late outcome", key, f"{last.run_id} succeeded by attempt {last.attempt}, whose body did not return"
-            )
+        actor = returned.get((last.run_id, last.attempt, last.session))
+        what = ""
+        if last.phase == "succeeded" and actor is None:
+            what = f"{last.run_id} succeeded by attempt {last.attempt}, whose body did not return"
+        elif last.phase == "failed" and actor not in {None, STUBBORN}:
+            what = f"{last.run_id} failed by attempt {last.attempt}, whose body returned"
+        if what:
+            yield Violation("no late outcome", known.by_seq[seq].key, what)
 
 
 def _end_with_their_worker(known: Known) -> Iterator[Violation]:

@@ -15,6 +15,7 @@ _ENDS = ("succeeded", "failed", "cancelled")
 def check_effects(known: Known) -> Iterator[Violation]:
     """Spawned runs, successors, hooks and dead letters."""
     yield from _spawned_once(known)
+    yield from _owed_by_somebody(known)
     yield from _succeeded_once(known)
     yield from _hooks_once(known)
     yield from _no_hooks_without_an_outcome(known)
@@ -22,7 +23,10 @@ def check_effects(known: Known) -> Iterator[Violation]:
 
 
 def _succeeded_once(known: Known) -> Iterator[Violation]:
-    """A successor that a body has asked for is in the write of its outcome; and none is that nobody has asked for."""
+    """A successor that a body has asked for is in the write of its outcome; and none is that nobody has asked for.
+
+    One that fails has asked for none, and one that others end cannot have: then whoever starts the next is asked for it.
+    """
     asked = {
         (line.run_id, line.attempt, line.session)
         for line in known.evidence.bodies
@@ -34,17 +38,19 @@ def _succeeded_once(known: Known) -> Iterator[Violation]:
             if before is None or last is None or last == before.last or last.run_id != before.run_id:
                 continue
             wanted = before.every or (last.run_id, last.attempt, last.session) in asked
-            if last.phase == "succeeded" and wanted != (after.run_id != last.run_id):
+            own = last.phase == "succeeded" or (last.phase == "failed" and last.session != "")
+            if own and wanted != (after.run_id != last.run_id):
                 what = "has no successor" if wanted else f"is followed by {after.run_id}, for which nobody asked"
                 yield Violation("successor once", after.key, f"{last.run_id} {what}, at revision {after.seq}")
 
 
 def _spawned_once(known: Known) -> Iterator[Violation]:
     for line in known.evidence.bodies:
-        if not line.spawned or line.how != "return":
+        if not line.spawned:
             continue
         outcome = known.outcomes.get(line.run_id)
-        won = outcome is not None and outcome[0].phase == "succeeded" and outcome[0].attempt == line.attempt
+        own = outcome is not None and outcome[0].phase == "succeeded" and outcome[0].attempt == line.attempt
+        won = own and line.how == "return"
         if outcome is None and not known.whole(line.key):
             continue  # it may be among what nobody has seen
         for child in line.spawned:
@@ -55,6 +61,19 @@ def _spawned_once(known: Known) -> Iterator[Violation]:
                     line.key,
                     f"{child} has {len(runs)} runs, and the attempt that spawned it {'won' if won else 'did not win'}",
                 )
+
+
+def _owed_by_somebody(known: Known) -> Iterator[Violation]:
+    """No record owes a run that is neither spawned by a body that returned nor a hook of a run that has ended so."""
+    spawned = {key for line in known.evidence.bodies if line.how == "return" for key in line.spawned}
+    hooks = {derived_id(run_id, f"{last.phase}.0") for run_id, (last, _) in known.outcomes.items()}
+    told: set[str] = set()
+    for revision in known.evidence.revisions:
+        for key in {*revision.outbox_keys} - {revision.key} - spawned - hooks - told:
+            told.add(key)
+            yield Violation(
+                "spawned once", revision.key, f"revision {revision.seq} owes {key}, which nobody has spawned"
+            )
 
 
 def _hooks_once(known: Known) -> Iterator[Violation]:

@@ -15,7 +15,14 @@ def check_records(evidence: Evidence) -> Iterator[Violation]:
     for key, revisions in evidence.by_key().items():
         for life in lives(revisions):
             yield from _never_back(key, life)
-        for before, after in pairwise(revisions):
+        for before, after in pairwise([None, *revisions]):
+            if after is None:
+                continue
+            begins = after.before == 0 if before is None else before.gone and after.before == before.seq
+            if begins and not after.gone:
+                yield from _begins(key, after)
+            if before is None:
+                continue
             if not evidence.missing and not after.gone and after.before not in {before.seq, -1}:
                 yield Violation(
                     "one write", key, f"revision {after.seq} was written over {after.before}, not over {before.seq}"
@@ -53,6 +60,14 @@ def _never_back(key: str, life: list[Revision]) -> Iterator[Violation]:
                 f"generation {before.generation} attempt {before.attempt} became {after.generation}, {after.attempt}"
                 f" at revision {after.seq}",
             )
+
+
+def _begins(key: str, first: Revision) -> Iterator[Violation]:
+    """A life begins with a run that waits, and with nothing of another one."""
+    old = first.previous or first.outbox or first.last
+    if (first.generation, first.phase, first.attempt, first.holder) != (1, "waiting", 0, None) or old:
+        what = f"a life began as generation {first.generation}, {first.phase} at attempt {first.attempt}"
+        yield Violation("never back", key, f"{what}{', with what was left of another' if old else ''}, at {first.seq}")
 
 
 def step(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:

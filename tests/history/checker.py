@@ -139,8 +139,28 @@ def _check_end(known: Known) -> Iterator[Violation]:
         newest = revisions[-1]
         if key not in evidence.records and not newest.gone and not (newest.phase in OVER or evidence.missing):
             yield Violation("nothing lost", key, f"the record is gone; it was {newest.phase} at revision {newest.seq}")
+    yield from _check_kept(known)
     for subject in evidence.work_left:
         yield Violation("no work left", subject, "still stored in the work stream")
     for session in evidence.sessions:
         if session.closed is None and session.pid not in evidence.alive:
             yield Violation("sessions close", session.id, f"still open, and process {session.pid} is dead")
+
+
+def _check_kept(known: Known) -> Iterator[Violation]:
+    """What was stored before somebody looked is there when they look, or what came over it; but for what has expired."""
+    evidence, clocks = known.evidence, known.evidence.clocks
+    for key, revisions in known.of_key.items():
+        newest = next((revision for revision in reversed(revisions) if not revision.expired), None)
+        if (
+            newest is None
+            or not newest.stored
+            or newest.stored + clocks.observers + clocks.reads_behind > evidence.looked_at
+        ):
+            continue
+        record = evidence.records.get(key)
+        if record is not None and record.seq < newest.seq:
+            yield Violation("nothing lost", key, f"revision {newest.seq} was stored, and {record.seq} is what is there")
+        expired = 0.0 < newest.until <= evidence.looked_at + clocks.processes
+        if record is None and newest.phase in OVER and not expired and not evidence.missing:
+            yield Violation("nothing lost", key, f"the record is gone, with {newest.run_id}, which was {newest.phase}")

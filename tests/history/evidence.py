@@ -20,6 +20,8 @@ CHIME, CHIME_SECONDS = "chime", 2.0
 """The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
 CHIME_LATE_SECONDS, TAKEOVER_SECONDS = 10.0, 20.0
 """How late its newest tick may be once all is at rest, and how long a run of it may wait for who takes over from the dead."""
+STUBBORN = "stubborn"
+"""The actor that has a timeout: a body of it that returns after that has failed."""
 THAW_SECONDS = 2.0
 """So long after a process goes on again it may be late with what it had in hand."""
 SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0
@@ -132,10 +134,10 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One write of a key's record. ``before``: the revision that it replaced, 0 for none, -1 where that is not known.
 
     ``gone``: no record, but the mark of a purge; if ``expired``, no write at all: see ``expiries``. ``until``: when
-    its life is over by its age, 0 if never; ``lapsed``: that was before a write over it was stored which had been
-    decided before. ``dropped``: it ended ``cancelled`` for want of room under its rate. ``stored``: the server's
-    clock when it took the write in, 0 where nobody knows. ``uncounted``: of how many runs nobody has counted yet what
-    became of them, as ``check_counts`` names it.
+    its life is over by its age, 0 if never; ``lapsed``: from when on it may have been over while a write over it was
+    on its way which had been decided before, 0 if it was not. ``dropped``: it ended ``cancelled`` for want of room
+    under its rate. ``stored``: the server's clock when it took the write in, 0 where nobody knows. ``uncounted``: of
+    how many runs nobody has counted yet what became of them, as ``check_counts`` names it.
     """
 
     seq: int
@@ -145,7 +147,7 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone: bool = False
     expired: bool = False
     until: float = 0.0
-    lapsed: bool = False
+    lapsed: float = 0.0
     run_id: str = ""
     generation: int = 0
     phase: str = ""

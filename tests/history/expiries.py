@@ -24,7 +24,7 @@ def with_expiries(revisions: list[Revision], clocks: Clocks) -> list[Revision]:
                 found.append(_expiry(before, clocks))
                 revision = replace(revision, before=expiry_of(before.seq))  # noqa: PLW2901  (the same one, over what expired)
             elif revision.stored >= _since(before, clocks):
-                found[place] = replace(before, lapsed=True)
+                found[place] = replace(before, lapsed=_since(before, clocks))
         newest[revision.key] = len(found)
         found.append(revision)
     return found + [_expiry(one, clocks) for one in map(found.__getitem__, newest.values()) if one.until]

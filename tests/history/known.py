@@ -53,9 +53,9 @@ class Known:
         self.runs: dict[str, Revision] = {}
         self.outcomes: dict[str, tuple[LastSeen, int]] = {}
         self.stopped_at: dict[str, int] = {}
-        self.told: dict[tuple[str, str, int], float] = {}
+        self.told: dict[Held, float] = {}
         self.run_ids: dict[str, list[str]] = defaultdict(list)
-        self.told_to_stop: set[str] = set()
+        self.told_at: dict[Held, float] = {}
         self._torn: set[str] = set()
         self._newest: dict[str, int] = {}
         for revision in evidence.revisions:
@@ -103,5 +103,6 @@ class Known:
             self.outcomes.setdefault(revision.last.run_id, (revision.last, revision.seq))
         for entry in revision.previous:
             if entry.deadline is not None:
-                self.told_to_stop.add(entry.run_id)
-                self.told.setdefault((entry.session, entry.run_id, entry.attempt), entry.deadline)
+                who = (entry.session, entry.run_id, entry.attempt)
+                self.told_at.setdefault(who, revision.stored)
+                self.told.setdefault(who, entry.deadline)

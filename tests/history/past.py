@@ -44,6 +44,7 @@ class Past:
         self.births: dict[str, int] = {}
         self.numbers: dict[int, int] = {}
         self.holes: list[int] = []
+        self._lapsed: dict[int, float] = {}
         self._facts: dict[Fact, list[int]] = defaultdict(list, {NONE: [0]})
         self._ends: dict[str, int] = {}
         self._last_ends: dict[str, int] = {}
@@ -72,6 +73,11 @@ class Past:
         found = [self._next(self._facts.get(fact, ()), at) for fact in facts]
         found.append(self._next(self.holes, at))
         return min((number for number in found if number is not None), default=None)
+
+    def first_absent(self, by: float, at: int) -> int | None:
+        """The first state from ``at`` on in which there was no record, or none any more ``by`` then: it had expired under a write."""
+        lapsed = [number for number in self._lapsed if number >= at and self._lapsed[number] <= by]
+        return min((number for number in (self.first((NONE,), at), *lapsed) if number is not None), default=None)
 
     def first_after(self, run_id: str, fact: Fact, at: int) -> int | None:
         """The first state from ``at`` on in which the fact was true and the key had left the run."""
@@ -105,6 +111,8 @@ class Past:
         number = len(self.states)
         self.states.append(revision)
         self.numbers[revision.seq] = number
+        if revision.lapsed:
+            self._lapsed[number] = revision.lapsed
         for fact in _facts(revision):
             self._facts[fact].append(number)
         if not revision.gone:
@@ -120,8 +128,6 @@ def _facts(state: Revision) -> set[Fact]:
         return {NONE, GONE}
     run_id, phase = state.run_id, state.phase
     facts: set[Fact] = {RECORD, ("run", run_id), ("phase", run_id, phase)}
-    if state.lapsed:
-        facts.add(NONE)
     facts.add(("status", run_id, state.generation, state.attempt, phase))
     if phase in LIVE:
         facts |= {("live",), ("live", run_id)}

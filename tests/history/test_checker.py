@@ -21,6 +21,7 @@ from tests.history.stories_good import GOOD
 from tests.history.stories_holds import BAD_HOLDS, GOOD_HOLDS
 from tests.history.stories_paced import BAD_PACED, GOOD_PACED
 from tests.history.stories_rules import BAD_RULES, GOOD_RULES
+from tests.history.stories_wrong import BAD_WRONG, GOOD_WRONG
 
 EVERY_GOOD = [
     *GOOD,
@@ -32,8 +33,11 @@ EVERY_GOOD = [
     *GOOD_EARLY,
     *GOOD_EXACT,
     *GOOD_HOLDS,
+    *GOOD_WRONG,
 ]
-EVERY_BAD = BAD | BAD_RULES | BAD_ADDED | BAD_PACED | BAD_APART | BAD_COUNTS | BAD_EARLY | BAD_EXACT | BAD_HOLDS
+EVERY_BAD = (
+    BAD | BAD_RULES | BAD_ADDED | BAD_PACED | BAD_APART | BAD_COUNTS | BAD_EARLY | BAD_EXACT | BAD_HOLDS | BAD_WRONG
+)
 
 
 def found(story: Story) -> set[str]:
@@ -151,3 +155,17 @@ def test_a_key_may_be_told_absent_while_a_replace_is_under_way_if_it_expires_mea
     story.finish(at=7.1)
     story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
     assert check(story.evidence) == []
+
+
+@pytest.mark.parametrize(("told", "found"), [(5.95, []), (4.0, ["linearizable"])])
+def test_a_key_may_be_told_absent_under_a_replace_no_sooner_than_it_has_expired(told: float, found: list[str]) -> None:
+    story = ran_well()
+    story.evidence.revisions[-1] = replace(story.newest, until=5.9)
+    story.submit("r2", 2, stored=6.5)
+    story.asked("replace", "accepted", "r2", 2, asked=3.0, wall=6.6)
+    story.asked("status", "none", wall=told)
+    story.claim(at=7.0)
+    story.end(7.1)
+    story.finish(at=7.1)
+    story.evidence.revisions = with_expiries(story.evidence.revisions, story.evidence.clocks)
+    assert {one.invariant for one in check(story.evidence)} == set(found)
