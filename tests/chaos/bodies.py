@@ -29,11 +29,11 @@ from tests.history.evidence import (
     CURBED,
     CURBED_SECONDS,
     CURBED_STARTS,
+    GRACE_SECONDS,
     HOOKED,
     MAX_WAIT_SECONDS,
     SETTLE_SECONDS,
     SETTLED,
-    STUBBORN,
     BodyLine,
 )
 
@@ -53,7 +53,7 @@ app = App(
         reread_seconds=5.0,
     ),
 )
-GRACE = 1.0
+GRACE = GRACE_SECONDS
 QUICK = Retry(max_attempts=6, initial=0.1, maximum=0.5)
 
 
@@ -238,10 +238,10 @@ async def drowsy(ctx: Context) -> str:
         return tag(ctx)
 
 
-@app.actor(name=STUBBORN, retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
+@app.actor(retry=Retry(max_attempts=4, initial=0.1, maximum=0.2), timeout=0.4, grace=0.4)
 async def stubborn(ctx: Context) -> str:
     """Its first two attempts go on for two seconds whatever they are told."""
-    with told(ctx, STUBBORN):
+    with told(ctx, "stubborn"):
         until = time.monotonic() + (2.0 if ctx.attempt < 3 else 0.0)
         while time.monotonic() < until:
             try:

@@ -17,10 +17,14 @@ from tests.history.evidence import (
 from tests.history.known import Body, Known
 from tests.history.past import is_trigger
 
+_SWEPT_SECONDS = 6.0
+"""So long after a session was closed its places have been swept."""
+
 
 def check_added(known: Known) -> Iterator[Violation]:
     """Everything that can be seen of them."""
     yield from _limits_hold(known)
+    yield from _places_come_back(known)
     yield from _ticks_come_once(known)
     yield from _ticks_go_on(known)
     yield from _commands_are_applied_once(known)
@@ -49,6 +53,19 @@ def _limits_hold(known: Known) -> Iterator[Violation]:
                     body.start.key,
                     f"{len(running)} bodies under {limit}, which allows {body.start.allowed}: {others}",
                 )
+
+
+def _places_come_back(known: Known) -> Iterator[Violation]:
+    """Once all is at rest nobody has a place, under a limit or at a rate, nor keeps one for somebody."""
+    evidence = known.evidence
+    closed = max(known.closed_at.values(), default=0.0)
+    if not evidence.quiet or evidence.missing or evidence.looked_at < closed + _SWEPT_SECONDS:
+        return
+    limits = {seen.name: seen.places for seen in evidence.limits}
+    rates = {seen.name: seen.places for seen in evidence.rates}
+    for name, places in (*limits.items(), *rates.items()):
+        if places:
+            yield Violation("limits hold", name, f"{places} places are taken, and all is at rest")
 
 
 def _void_from(known: Known, body: Body) -> float:

@@ -196,7 +196,7 @@ def _sees(past: Past, ask: AskLine, end: float) -> tuple[Seen, ...]:
         case ("purge" | "trigger", "absent") | ("status", "none") | ("cancel", "not_found"):
             return (partial(past.first_absent, end),)
         case "purge", "purged":
-            return (partial(past.first, (GONE,)),)
+            return (partial(_purged, past),)
         case "status", _ if run_id:
             phase = _WAITING.get(told, told)
             return (partial(past.first, (("status", run_id, ask.generation, ask.attempt, phase),)),)
@@ -233,6 +233,11 @@ def _cancelled(past: Past, run_id: str, told: str) -> Seen:
             return partial(past.first, (("phase", run_id, "stopping"), ("told", run_id)))
         case _:
             return partial(_finished, past, run_id)
+
+
+def _purged(past: Past, at: int) -> int | None:
+    """Gone, by a purge that came into force meanwhile: what was gone before is told ``absent``."""
+    return at if at in past.holes else past.first((GONE,), at + 1)
 
 
 def _begun(past: Past, run_id: str, at: int) -> int | None:

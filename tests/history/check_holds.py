@@ -8,23 +8,29 @@ where nothing has started by chance; and so is a body that starts when its attem
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.history.evidence import Revision, Violation, held_up
+from tests.history.evidence import GRACE_SECONDS, TIMED, AskLine, Revision, Violation, answered, held_up
 from tests.history.known import Body, Held, Known
 
-_LATE_SECONDS = 5.0
-"""So long after its attempt was void a body may start: the answer to its claim was on its way, or others blocked its loop."""
+_LATE_SECONDS, _CHILD_SECONDS = 5.0, 10.0
+"""So long after its attempt was void a body may start: the answer to its claim was on its way, or others blocked its loop; and so
+much later in a child process, which has to be started, and may be frozen by itself.
+"""
 
 
 def check_holds(known: Known) -> Iterator[Violation]:
     """Everything that can be seen of it."""
     bodies = {(body.start.session, body.start.run_id, body.start.attempt): body for body in known.bodies}
+    asks: dict[str, list[AskLine]] = defaultdict(list)
+    for ask in answered(known.evidence.asks):
+        asks[ask.key].append(ask)
     for key, past in known.pasts.items():
         for _, before, after in past.steps():
             if before is None or after.gone:
                 continue
-            for who, what in _let_go(known, bodies, before, after):
+            for who, what in (*_let_go(known, bodies, before, after), *_hurried(known, asks[key], before, after)):
                 yield Violation(
                     "let go", key, f"attempt {who[2]} of {who[1]} under {who[0]} {what}, at revision {after.seq}"
                 )
@@ -46,6 +52,24 @@ def _let_go(known: Known, bodies: dict[Held, Body], before: Revision, after: Rev
             yield holder, "was taken for lost while its session was open"
     elif not _may_leave(known, bodies.get(holder), holder, after):
         yield holder, "was let go of in its body"
+
+
+def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revision) -> Iterator[tuple[Held, str]]:
+    """Whose grace is over sooner than it was promised, counted from the write before or from the first ask that may have told it."""
+    if before.actor in TIMED or not before.stored:
+        return
+    told = {(entry.session, entry.run_id, entry.attempt) for entry in before.previous if entry.deadline is not None}
+    for entry in after.previous:
+        who = (entry.session, entry.run_id, entry.attempt)
+        if entry.deadline is None or who in told:
+            continue
+        since = before.stored
+        if who == before.held() and before.phase == "stopping":
+            since = known.by_seq[known.stopped_at[before.run_id]].stored
+        elif known.evidence.asks_whole:
+            since = max(since, min((ask.asked for ask in asks if ask.wall >= since), default=since))
+        if entry.deadline < since + GRACE_SECONDS - known.evidence.clocks.processes:
+            yield who, f"had until {entry.deadline:.3f}, though it was not told before {since:.3f}"
 
 
 def _is_others(before: Revision, after: Revision) -> bool:
@@ -77,7 +101,8 @@ def _void_does_not_start(known: Known) -> Iterator[Violation]:
     for body in known.bodies:
         start = body.start
         late = start.wall - _void_from(known, body)
-        if late > _LATE_SECONDS + known.evidence.clocks.observers and not held_up(known.evidence, start):
+        may = _LATE_SECONDS + (_CHILD_SECONDS if start.child else 0.0) + known.evidence.clocks.observers
+        if late > may and not held_up(known.evidence, start):
             yield Violation(
                 "let go", start.key, f"attempt {start.attempt} of {start.run_id} started {late:.3f} s after it was void"
             )

@@ -194,7 +194,7 @@ def is_about(switch: SwitchSeen, line: BodyLine) -> bool:
 def _debounced(known: Known) -> Iterator[Violation]:
     """A run is not claimed before the last ask that it took in has settled, and then with the argument of that one.
 
-    One that was triggered starts sooner.
+    One that was triggered starts sooner, with the argument that it then has; so may one of which revisions are missing have been.
     """
     asks: dict[str, list[AskLine]] = defaultdict(list)
     by_id = {}
@@ -207,13 +207,14 @@ def _debounced(known: Known) -> Iterator[Violation]:
     triggered = {after.run_id for _, before, after in steps if is_trigger(before, after)}
     for body in known.bodies:
         line, claim = body.start, known.by_seq.get(body.start.fence)
-        if line.actor != SETTLED or line.attempt > 1 or claim is None or not claim.stored or line.run_id in triggered:
+        if line.actor != SETTLED or line.attempt > 1 or claim is None or not claim.stored:
             continue
         taken = [ask for ask in asks[line.run_id] if ask.wall + known.evidence.clocks.observers < claim.stored]
         since = min(max((ask.asked for ask in taken if ask.told == "accepted"), default=0.0), claim.since + apart)
+        waits = line.run_id not in triggered and known.whole(line.key)
         for ask in taken:
             due = min(ask.asked + SETTLE_SECONDS, max(claim.since, since) + MAX_WAIT_SECONDS)
-            if claim.stored < due - apart:
+            if waits and claim.stored < due - apart:
                 what = f"{line.run_id} was claimed at {claim.stored:.3f}; an ask of {ask.asked:.3f} lets it wait until {due:.3f}"
                 yield Violation("settles", line.key, what)
         said = by_id.get(line.said)

@@ -20,8 +20,9 @@ CHIME, CHIME_SECONDS = "chime", 2.0
 """The schedule that starts by itself and never ends; the key is named after its actor. Each tick has a run, none is left out."""
 CHIME_LATE_SECONDS, TAKEOVER_SECONDS = 10.0, 20.0
 """How late its newest tick may be once all is at rest, and how long a run of it may wait for who takes over from the dead."""
-STUBBORN = "stubborn"
-"""The actor that has a timeout: a body of it that returns after that has failed."""
+GRACE_SECONDS = 1.0
+TIMED = frozenset({"stubborn", "mule"})
+"""How long a body that is told to stop may go on; and the actors that have a timeout, and a grace of their own."""
 THAW_SECONDS = 2.0
 """So long after a process goes on again it may be late with what it had in hand."""
 SETTLED, SETTLE_SECONDS, MAX_WAIT_SECONDS = "settled", 1.5, 4.0

@@ -125,7 +125,7 @@ class Past:
 def _facts(state: Revision) -> set[Fact]:
     """What is true of a state."""
     if state.gone:
-        return {NONE, GONE}
+        return {NONE} if state.expired else {NONE, GONE}
     run_id, phase = state.run_id, state.phase
     facts: set[Fact] = {RECORD, ("run", run_id), ("phase", run_id, phase)}
     facts.add(("status", run_id, state.generation, state.attempt, phase))

@@ -78,6 +78,13 @@ def claim_heard_late() -> Story:
     return story
 
 
+def told_long_before_it_was_stored() -> Story:
+    """A replace that was decided in time, and reached the server three seconds later: its grace was counted meanwhile."""
+    story = hurried_after_a_while()
+    story.evidence.asks[-1] = replace(story.evidence.asks[-1], asked=5.4)
+    return story
+
+
 def frozen_before_its_body() -> Story:
     story = void_and_started()
     story.evidence.frozen = [Fault(kind="freeze", target="w", at=1.0, until=20.0, pid=1)]
@@ -147,10 +154,38 @@ def void_and_started() -> Story:
     story.submit()
     story.claim(body=False, stored=0.9)
     story.start(20.0)
-    story.replaced(deadline=1.5, stored=1.1)
+    story.replaced(deadline=2.0, stored=1.1)
     story.claim("s2", at=2.0, stored=2.0, previous=())
     story.end(2.5)
     story.finish(stored=2.6)
+    return story
+
+
+def hurried() -> Story:
+    """Its grace is over as soon as it is told; so the next one may start beside it."""
+    story = Story()
+    story.submit()
+    story.claim(at=1.0, stored=0.9)
+    story.replaced(deadline=1.5, stored=1.5)
+    story.claim("s2", at=1.6, stored=1.6, previous=())
+    story.end(1.7)
+    story.finish(stored=1.8)
+    return story
+
+
+def hurried_after_a_while() -> Story:
+    """It had run for long: what counts is when somebody began to ask for the next one."""
+    story = hurried()
+    story.evidence.revisions[2:] = [
+        replace(one, stored=one.stored + 5.0, previous=tuple(replace(p, deadline=6.5) for p in one.previous))
+        for one in story.evidence.revisions[2:]
+    ]
+    story.evidence.bodies[1:] = [
+        replace(line, at=line.at + 5.0, wall=line.wall + 5.0) for line in story.evidence.bodies[1:]
+    ]
+    story.evidence.asks_whole = True
+    story.asked("submit", "accepted", "r1", 1, asked=0.4, wall=0.5)
+    story.asked("replace", "accepted", "r2", 2, asked=6.4, wall=6.6)
     return story
 
 
@@ -208,6 +243,7 @@ GOOD_HOLDS = [
     evicted,
     lost_with_its_budget_spent,
     claim_heard_late,
+    told_long_before_it_was_stored,
     frozen_before_its_body,
 ]
 BAD_HOLDS = {
@@ -220,6 +256,8 @@ BAD_HOLDS = {
             confirmed_in_its_body,
             forgotten_by_the_second_replace,
             void_and_started,
+            hurried,
+            hurried_after_a_while,
             started_when_its_session_was_closed,
         ),
         "let go",

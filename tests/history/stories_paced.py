@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.history.evidence import COOLED, SETTLED, AskLine, BoardSeen, Fault, RateSeen, SwitchSeen
+from tests.history.evidence import COOLED, SETTLE_SECONDS, SETTLED, AskLine, BoardSeen, Fault, RateSeen, SwitchSeen
 from tests.history.stories import Story
 from tests.history.stories_added import ran
 
@@ -119,21 +119,31 @@ def submitted(story: Story, key: str, told: str, asked: float, number: str) -> N
     )
 
 
-def settled(*asks: float, claimed: float, said: int = -1) -> Story:
-    """One run of submits at these times, claimed at ``claimed`` with the argument of one of them."""
+def settled(*asks: float, claimed: float, said: int = -1, triggered: float = 0.0) -> Story:
+    """One run of submits at these times, claimed at ``claimed`` with the argument of one of them; maybe triggered before."""
     story = Story()
     for number, at in enumerate(asks):
         if number:
             story.write(stored=at)
         else:
-            story.submit(actor=SETTLED, stored=at, since=at)
+            story.submit(actor=SETTLED, stored=at, since=at, due=at + SETTLE_SECONDS if triggered else 0.0)
         submitted(story, "k", "kept" if number else "accepted", at, str(number))
+    if triggered:
+        story.write(stored=triggered, due=0.0)
     story.claim(at=claimed, stored=claimed)
     story.end(claimed + 0.1)
     story.finish(at=claimed + 0.1, stored=claimed + 0.1)
     said = range(len(asks))[said]
     story.evidence.bodies[:] = [replace(line, said=str(said)) for line in story.evidence.bodies]
     return story
+
+
+def triggered_with_the_last_argument() -> Story:
+    return settled(1.0, 2.0, claimed=2.2, triggered=2.1)
+
+
+def triggered_with_an_older_argument() -> Story:
+    return settled(1.0, 2.0, claimed=2.2, triggered=2.1, said=0)
 
 
 def waits_for_the_last() -> Story:
@@ -253,6 +263,7 @@ GOOD_PACED = [
     paused_anew,
     resumed_when_nobody_saw_it,
     another_is_paused,
+    triggered_with_the_last_argument,
     waits_for_the_last,
     waits_no_longer_than_it_may,
     taken_in_or_not,
@@ -272,6 +283,7 @@ BAD_PACED = {
     does_not_wait_for_the_last: "settles",
     does_not_wait_at_all: "settles",
     runs_with_an_older_argument: "settles",
+    triggered_with_an_older_argument: "settles",
     started_while_it_cools: "cools down",
     held_off_too_long: "cools down",
 }

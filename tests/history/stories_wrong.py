@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.core.aftermath import derived_id
-from tests.history.evidence import STUBBORN, PreviousSeen
+from tests.history.evidence import CHIME, LimitSeen, PreviousSeen
 from tests.history.stories import KEY, Story, ran_well
 from tests.history.stories_added import command
 from tests.history.stories_answers import asked_for
@@ -50,11 +50,18 @@ def child_cancelled() -> Story:
 def timed_out_and_returned() -> Story:
     """Its body heeded no signal, and returned when its last attempt had failed."""
     story = Story()
-    story.submit(actor=STUBBORN)
+    story.submit(actor="stubborn")
     story.claim()
     story.end(1.9)
     story.finish("failed")
     story.evidence.letters.append("r1")
+    return story
+
+
+def killed_when_it_had_returned() -> Story:
+    """The worker has heard nothing of it: its child process was killed too soon."""
+    story = failed_though_it_returned()
+    story.evidence.bodies[:] = [replace(line, child=11) for line in story.evidence.bodies]
     return story
 
 
@@ -182,7 +189,7 @@ def older_body_told_by_nobody() -> Story:
 def stopped_by_the_signal_for_another_attempt() -> Story:
     """Attempt 1 overstayed and was told to stop; attempt 2 hears it."""
     story = Story()
-    story.submit(actor=STUBBORN)
+    story.submit(actor="stubborn")
     story.claim(at=1.0)
     story.end(2.5, how="return")
     told = (PreviousSeen("s1", "r1", 1, 2.0),)
@@ -234,6 +241,43 @@ def end_undone() -> Story:
     return story
 
 
+def at_rest(places: int) -> Story:
+    story = kept_to_the_end()
+    story.key = CHIME
+    story.submit("t1", actor=CHIME, every=True, tick=20.0, due=20.0)
+    story.evidence.quiet = True
+    story.evidence.limits = [
+        LimitSeen(seq=1, name="solo", n=3, places=1),
+        LimitSeen(seq=2, name="solo", n=3, places=places),
+    ]
+    return story
+
+
+def places_given_back() -> Story:
+    return at_rest(0)
+
+
+def place_kept_for_ever() -> Story:
+    """There is room for others, so nobody waits for it."""
+    return at_rest(1)
+
+
+def purged_what_was_gone() -> Story:
+    """The second of two purges is told that it has purged."""
+    story = ran_well()
+    story.write(gone=True)
+    for asked in (3.0, 4.0):
+        story.asked("purge", "purged", asked=asked, wall=asked + 0.1)
+    return story
+
+
+def purged_what_had_expired() -> Story:
+    story = ran_well()
+    story.write(gone=True, expired=True)
+    story.asked("purge", "purged", asked=3.0, wall=3.1)
+    return story
+
+
 def submitted_twice_by_one_ask() -> Story:
     story = asked_for()
     story.submit("r2", 2)
@@ -245,9 +289,11 @@ GOOD_WRONG = [
     spawned_and_asked_for,
     child_cancelled,
     timed_out_and_returned,
+    killed_when_it_had_returned,
     older_body_cancelled,
     two_submits_one_run,
     kept_to_the_end,
+    places_given_back,
     dropped_from_beside_a_body,
 ]
 BAD_WRONG = {
@@ -265,6 +311,9 @@ BAD_WRONG = {
     life_that_begins_in_the_middle: "never back",
     life_that_knows_the_one_before: "never back",
     both_submits_lost: "commands once",
+    place_kept_for_ever: "limits hold",
+    purged_what_was_gone: "linearizable",
+    purged_what_had_expired: "linearizable",
     end_forgotten: "nothing lost",
     end_undone: "nothing lost",
 }
