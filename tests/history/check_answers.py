@@ -173,6 +173,8 @@ def _bounds(known: Known, past: Past, ask: AskLine) -> Iterator[Bound]:
             yield Bound(what=what, start=start, end=known_end, sees=(partial(past.first, ()),))
         return
     sees_all = _sees(past, ask, end)
+    if (ask.ask, ask.told) == ("purge", "purged"):
+        sees_all = (partial(_purged, past, start - 2 * clocks.processes),)
     if sees_all:
         yield Bound(what=what, start=start - clocks.reads_behind, end=end, sees=sees_all)
 
@@ -195,8 +197,6 @@ def _sees(past: Past, ask: AskLine, end: float) -> tuple[Seen, ...]:
             return (partial(past.first, (BUSY,)),)
         case ("purge" | "trigger", "absent") | ("status", "none") | ("cancel", "not_found"):
             return (partial(past.first_absent, end),)
-        case "purge", "purged":
-            return (partial(_purged, past),)
         case "status", _ if run_id:
             phase = _WAITING.get(told, told)
             return (partial(past.first, (("status", run_id, ask.generation, ask.attempt, phase),)),)
@@ -235,9 +235,13 @@ def _cancelled(past: Past, run_id: str, told: str) -> Seen:
             return partial(_finished, past, run_id)
 
 
-def _purged(past: Past, at: int) -> int | None:
-    """Gone, by a purge that came into force meanwhile: what was gone before is told ``absent``."""
-    return at if at in past.holes else past.first((GONE,), at + 1)
+def _purged(past: Past, since: float, at: int) -> int | None:
+    """Gone, by a purge that came into force meanwhile; or it has expired, which cannot be told from an unheard purge of one's own.
+
+    What was gone before is told ``absent``: an expiry is known to the last clock by twice their tolerance after the first.
+    """
+    found = at if at in past.holes else past.first((GONE,), at + 1), past.first_expired(since, at + 1)
+    return min((number for number in found if number is not None), default=None)
 
 
 def _begun(past: Past, run_id: str, at: int) -> int | None:

@@ -45,6 +45,7 @@ class Past:
         self.numbers: dict[int, int] = {}
         self.holes: list[int] = []
         self._lapsed: dict[int, float] = {}
+        self._expired: dict[int, float] = {}
         self._facts: dict[Fact, list[int]] = defaultdict(list, {NONE: [0]})
         self._ends: dict[str, int] = {}
         self._last_ends: dict[str, int] = {}
@@ -78,6 +79,10 @@ class Past:
         """The first state from ``at`` on in which there was no record, or none any more ``by`` then: it had expired under a write."""
         lapsed = [number for number in self._lapsed if number >= at and self._lapsed[number] <= by]
         return min((number for number in (self.first((NONE,), at), *lapsed) if number is not None), default=None)
+
+    def first_expired(self, since: float, at: int) -> int | None:
+        """The first state from ``at`` on that is a record's expiry, ``since`` then at the earliest."""
+        return min((number for number, when in self._expired.items() if number >= at and when >= since), default=None)
 
     def first_after(self, run_id: str, fact: Fact, at: int) -> int | None:
         """The first state from ``at`` on in which the fact was true and the key had left the run."""
@@ -113,6 +118,8 @@ class Past:
         self.numbers[revision.seq] = number
         if revision.lapsed:
             self._lapsed[number] = revision.lapsed
+        if revision.expired:
+            self._expired[number] = revision.stored
         for fact in _facts(revision):
             self._facts[fact].append(number)
         if not revision.gone:

@@ -273,8 +273,16 @@ def purged_what_was_gone() -> Story:
 
 def purged_what_had_expired() -> Story:
     story = ran_well()
-    story.write(gone=True, expired=True)
+    story.write(gone=True, expired=True, stored=2.9)
     story.asked("purge", "purged", asked=3.0, wall=3.1)
+    return story
+
+
+def expired_while_its_purge_was_under_way() -> Story:
+    """Who has not heard of its own purge and finds nothing takes that for it."""
+    story = ran_well()
+    story.write(gone=True, expired=True, stored=2.9)
+    story.asked("purge", "purged", asked=2.8, wall=4.0)
     return story
 
 
@@ -294,6 +302,7 @@ GOOD_WRONG = [
     two_submits_one_run,
     kept_to_the_end,
     places_given_back,
+    expired_while_its_purge_was_under_way,
     dropped_from_beside_a_body,
 ]
 BAD_WRONG = {
