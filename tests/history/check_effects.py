@@ -55,12 +55,22 @@ def _spawned_once(known: Known) -> Iterator[Violation]:
             continue  # it may be among what nobody has seen
         for child in line.spawned:
             runs = known.run_ids.get(child, [])
+            yield from _came_first(known, "spawned once", line.run_id, runs)
             if len(runs) != int(won):
                 yield Violation(
                     "spawned once",
                     line.key,
                     f"{child} has {len(runs)} runs, and the attempt that spawned it {'won' if won else 'did not win'}",
                 )
+
+
+def _came_first(known: Known, invariant: str, origin: str, runs: list[str]) -> Iterator[Violation]:
+    """What follows from an outcome is stored after it."""
+    outcome = known.outcomes.get(origin)
+    for run in (known.runs[run_id] for run_id in runs):
+        if outcome is not None and run.seq < outcome[1] and known.whole(known.by_seq[outcome[1]].key):
+            what = f"{run.run_id} is of revision {run.seq}; the outcome of {origin}, which owes it, is of {outcome[1]}"
+            yield Violation(invariant, run.key, what)
 
 
 def _owed_by_somebody(known: Known) -> Iterator[Violation]:
@@ -84,7 +94,9 @@ def _hooks_once(known: Known) -> Iterator[Violation]:
             continue
         for phase in _ENDS:
             key = derived_id(run_id, f"{phase}.0")
-            number, wanted = len(known.run_ids.get(key, [])), int(phase == last.phase)
+            runs = known.run_ids.get(key, [])
+            number, wanted = len(runs), int(phase == last.phase)
+            yield from _came_first(known, "hooked once", run_id, runs)
             if number != wanted:
                 yield Violation(
                     "hooked once", run.key, f"{run_id} ended {last.phase}: {number} runs of its {phase} hook"

@@ -112,6 +112,11 @@ def _previous_are_known(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
 def _same_run(a: Revision, b: Revision) -> Iterator[tuple[str, str]]:
     if b.generation != a.generation:
         yield "never back", f"run {a.run_id} changed its generation from {a.generation} to {b.generation}"
+    if (b.actor, b.overlap, b.every) != (a.actor, a.overlap, a.every):
+        yield (
+            "one run",
+            f"{a.run_id} is of {b.actor}, {b.overlap}, {b.every}; it was of {a.actor}, {a.overlap}, {a.every}",
+        )
     if a.phase in OVER and b.phase != a.phase:
         yield ("cancelled stays" if a.phase == "cancelled" else "one outcome"), f"{a.phase} became {b.phase}"
     if a.phase == "stopping" and b.phase not in {"stopping", "cancelled"}:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tests.history.check_added import check_added
 from tests.history.check_answers import check_answers
 from tests.history.check_bodies import check_bodies
+from tests.history.check_budget import check_budget
 from tests.history.check_causes import check_causes
 from tests.history.check_counts import check_counts
 from tests.history.check_effects import check_effects
@@ -29,6 +30,7 @@ def check(evidence: Evidence) -> list[Violation]:
         *check_records(evidence),
         *check_bodies(known),
         *check_holds(known),
+        *check_budget(known),
         *check_effects(known),
         *check_answers(known),
         *check_causes(known),

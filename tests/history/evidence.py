@@ -129,6 +129,7 @@ class LastSeen(Struct, frozen=True):
     at: float
     attempt: int
     session: str
+    failures: int = 0
 
 
 class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -160,6 +161,9 @@ class Revision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float = 0.0
     """Of a debounced run: when the first submit was that it has taken in."""
     attempt: int = 0
+    failures: int = 0
+    budget: int = 0
+    """How many failures its run has had, and with how many it fails for good; 0: nobody says."""
     evicted: bool = False
     stopped: bool = False
     dropped: bool = False

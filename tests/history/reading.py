@@ -7,7 +7,7 @@ from collections import Counter
 from tenure.core import rates
 from tenure.core.expiry import expires_at
 from tenure.core.permits import decode_entry
-from tenure.core.records import Record
+from tenure.core.records import Last, Record
 from tenure.core.schedule import is_perpetual
 from tenure.core.switches import decode_board
 from tests.history.evidence import (
@@ -70,19 +70,25 @@ def revision_of(record: Record | None, *, key: str, seq: int, before: int, store
         tick=record.tick,
         since=record.settling.since if record.settling is not None else 0.0,
         attempt=record.attempt,
+        failures=record.failures,
+        budget=policy.max_attempts,
         evicted=record.evicted,
         stopped=record.stop is not None,
         dropped=last is not None and last.run_id == record.run_id and last.reason.startswith(_DROPPED),
         holder=HolderSeen(holder.session, holder.run_id, holder.attempt) if holder else None,
         previous=tuple(PreviousSeen(p.session, p.run_id, p.attempt, p.deadline) for p in record.previous),
-        last=LastSeen(last.run_id, last.generation, last.phase.value, last.at, last.attempt, last.session)
-        if last
-        else None,
+        last=_last(last),
         outbox=tuple(entry.id for entry in record.outbox),
         outbox_keys=tuple(entry.key for entry in record.outbox),
         seen=len(record.to_forget),
         uncounted=dict(_uncounted(record)),
     )
+
+
+def _last(last: Last | None) -> LastSeen | None:
+    if last is None:
+        return None
+    return LastSeen(last.run_id, last.generation, last.phase.value, last.at, last.attempt, last.session, last.failures)
 
 
 def _uncounted(record: Record) -> Counter[str]:

@@ -14,6 +14,7 @@ from tests.history.stories_added import BAD_ADDED, GOOD_ADDED
 from tests.history.stories_answers import GOOD_ANSWERS
 from tests.history.stories_apart import BAD_APART, GOOD_APART
 from tests.history.stories_bad import BAD, two_outcomes
+from tests.history.stories_budget import BAD_BUDGET, GOOD_BUDGET
 from tests.history.stories_counts import BAD_COUNTS, GOOD_COUNTS
 from tests.history.stories_early import BAD_EARLY, GOOD_EARLY
 from tests.history.stories_exact import BAD_EXACT, GOOD_EXACT
@@ -34,9 +35,20 @@ EVERY_GOOD = [
     *GOOD_EXACT,
     *GOOD_HOLDS,
     *GOOD_WRONG,
+    *GOOD_BUDGET,
 ]
 EVERY_BAD = (
-    BAD | BAD_RULES | BAD_ADDED | BAD_PACED | BAD_APART | BAD_COUNTS | BAD_EARLY | BAD_EXACT | BAD_HOLDS | BAD_WRONG
+    BAD
+    | BAD_RULES
+    | BAD_ADDED
+    | BAD_PACED
+    | BAD_APART
+    | BAD_COUNTS
+    | BAD_EARLY
+    | BAD_EXACT
+    | BAD_HOLDS
+    | BAD_WRONG
+    | BAD_BUDGET
 )
 
 
