@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure import gates, pacing
-from tenure.core import endings, generations, pace, permits, rates, schedule
-from tenure.core.outcomes import Why
+from tenure.core import claims, endings, generations, pace, parts, permits, rates, schedule
+from tenure.core.outcomes import Did, Refused, Why
 from tenure.core.permits import Answer
 from tenure.core.rates import Decided
 from tenure.core.records import Holder, Record
@@ -18,6 +18,7 @@ from tenure.nats.runs import Runs
 from tenure.worker.head import Head
 from tenure.worker.slots import Slots, excess_reason
 from tenure.worker.table import Table
+from tests.history.evidence import GRACE_SECONDS
 
 
 def no_tail_check() -> None:
@@ -117,6 +118,32 @@ def no_inbox_marks() -> None:
     generations.is_marked = lambda *_args: False  # type: ignore[attr-defined]  # that is the mutant
 
 
+def no_grace() -> None:
+    """Whoever is told to stop has no time for it."""
+    generations.tell = lambda previous, deadline: parts.tell(previous, deadline - GRACE_SECONDS)  # type: ignore[attr-defined]  # that is the mutant
+
+
+def no_waiting() -> None:
+    """A claim waits for none of the older bodies, whatever the overlap policy says, and leaves them where they are."""
+
+    def at_once(record: Record, command: Any, now: float) -> Any:
+        if record.due > now:
+            return Refused(Why.NOT_DUE, record.due)
+        return claims.start(record, command, now, Did.WON, record.failures)
+
+    claims._claim_waiting = at_once
+
+
+def no_retries() -> None:
+    """A failure is for good, however many more are allowed."""
+    failed = endings._failed_attempt
+
+    def for_good(*args: Any, **options: Any) -> Any:
+        return failed(*args, **(options | {"final": True}))
+
+    endings._failed_attempt = for_good
+
+
 def ticks_from_now() -> None:
     """The next tick is counted from the end of the run before it: what was missed is left out."""
     endings.next_due = lambda policy, tick, now: schedule.next_due(policy, max(tick, now), now)  # type: ignore[attr-defined]  # that is the mutant
@@ -136,4 +163,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no-places": no_places,
     "no-inbox-marks": no_inbox_marks,
     "ticks-from-now": ticks_from_now,
+    "no-grace": no_grace,
+    "no-waiting": no_waiting,
+    "no-retries": no_retries,
 }

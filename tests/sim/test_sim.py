@@ -82,6 +82,9 @@ def test_a_seed_gives_the_same_run_each_time():
         ("no-settling", 4, "settles"),
         ("no-cooldown", 4, "cools down"),
         ("no-inbox-marks", 89, "commands once|never back|one outcome"),
+        ("no-grace", 3, "let go"),
+        ("no-waiting", 2, "previous"),
+        ("no-retries", 2, "budget"),
     ],
 )
 def test_without_a_guard_something_is_found(mutant: str, start: int, found: str):
