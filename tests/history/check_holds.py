@@ -19,6 +19,9 @@ _LATE_SECONDS, _CHILD_SECONDS = 5.0, 10.0
 much later in a child process, which has to be started, and may be frozen by itself.
 """
 
+_ROUNDED_SECONDS = 1e-6
+"""So much apart are two floats of one moment, of which one was made of nanoseconds."""
+
 
 def check_holds(known: Known) -> Iterator[Violation]:
     """Everything that can be seen of it."""
@@ -94,7 +97,7 @@ def _is_closed(known: Known, who: Held, after: Revision) -> bool:
     """Whether its session was closed by then, or may have been: of one that is not there any more nobody knows."""
     if who[0] not in known.pids or not after.stored:
         return True
-    return known.closed_at.get(who[0], math.inf) <= after.stored + known.evidence.clocks.observers
+    return known.closed_at.get(who[0], math.inf) <= after.stored + known.evidence.clocks.observers + _ROUNDED_SECONDS
 
 
 def _void_does_not_start(known: Known) -> Iterator[Violation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.history.evidence import Fault, PreviousSeen
+from tests.history.evidence import Clocks, Fault, PreviousSeen
 from tests.history.stories import Story
 from tests.history.stories_good import stopped_then_next, taken_over
 
@@ -60,6 +60,16 @@ def lost_with_its_budget_spent() -> Story:
     story.session("s1", 1, "expired", at=4.0)
     story.finish(last=replace(story.last("failed", at=4.5), session=""), phase="failed", stored=4.5)
     story.evidence.letters.append("r1")
+    return story
+
+
+def taken_over_in_the_moment_of_its_closing() -> Story:
+    """The two were written down to the last digit by different ways."""
+    story = taken_over()
+    story.evidence.clocks = Clocks(observers=0.0)
+    story.session("s1", 1, "expired", at=4.0000002)
+    story.evidence.revisions[2:] = [replace(one, stored=4.0) for one in story.evidence.revisions[2:3]]
+    story.finish(at=5.0)
     return story
 
 
@@ -243,6 +253,7 @@ GOOD_HOLDS = [
     evicted,
     lost_with_its_budget_spent,
     claim_heard_late,
+    taken_over_in_the_moment_of_its_closing,
     told_long_before_it_was_stored,
     frozen_before_its_body,
 ]
