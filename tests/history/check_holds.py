@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.history.evidence import GRACE_SECONDS, TIMED, AskLine, Revision, Violation, answered, held_up
+from tests.history.evidence import CHIME, GRACE_SECONDS, TIMED, AskLine, Revision, Violation, answered, held_up
 from tests.history.known import Body, Held, Known
 
 _LATE_SECONDS, _CHILD_SECONDS = 5.0, 10.0
@@ -58,7 +58,10 @@ def _let_go(known: Known, bodies: dict[Held, Body], before: Revision, after: Rev
 
 
 def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revision) -> Iterator[tuple[Held, str]]:
-    """Whose grace is over sooner than it was promised, counted from the write before or from the first ask that may have told it."""
+    """Whose grace is over sooner than it was promised, counted from the write before or from the first ask that may have told it.
+
+    A successor tells it without being asked, and a schedule may.
+    """
     if before.actor in TIMED or not before.stored:
         return
     told = {(entry.session, entry.run_id, entry.attempt) for entry in before.previous if entry.deadline is not None}
@@ -69,10 +72,17 @@ def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revisio
         since = before.stored
         if who == before.held() and before.phase == "stopping":
             since = known.by_seq[known.stopped_at[before.run_id]].stored
-        elif known.evidence.asks_whole:
-            since = max(since, min((ask.asked for ask in asks if ask.wall >= since), default=since))
-        if entry.deadline < since + GRACE_SECONDS - known.evidence.clocks.processes:
+        elif known.evidence.asks_whole and after.last == before.last and after.key != CHIME:
+            begun = (ask.asked for ask in asks if ask.wall >= since and ask.asked <= after.stored)
+            since = max(since, min(begun, default=since))
+        if entry.deadline < since + GRACE_SECONDS - _unsure(known):
             yield who, f"had until {entry.deadline:.3f}, though it was not told before {since:.3f}"
+
+
+def _unsure(known: Known) -> float:
+    """By how much the clock of a writer may be wrong: who was frozen while it asked for the time takes half of that for the way."""
+    frozen = max((fault.until - fault.at for fault in known.evidence.frozen), default=0.0)
+    return known.evidence.clocks.processes + frozen / 2
 
 
 def _is_others(before: Revision, after: Revision) -> bool:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.history.evidence import Clocks, Fault, PreviousSeen
 from tests.history.stories import Story
-from tests.history.stories_good import stopped_then_next, taken_over
+from tests.history.stories_good import replaced_while_running, stopped_then_next, taken_over
 
 
 def run_again(story: Story, session: str = "s1", at: float = 3.0) -> Story:
@@ -92,6 +92,32 @@ def told_long_before_it_was_stored() -> Story:
     """A replace that was decided in time, and reached the server three seconds later: its grace was counted meanwhile."""
     story = hurried_after_a_while()
     story.evidence.asks[-1] = replace(story.evidence.asks[-1], asked=5.4)
+    return story
+
+
+def told_by_a_successor() -> Story:
+    """Nobody has asked for it: who asks later has not told it."""
+    story = replaced_while_running("parallel")
+    story.evidence.asks_whole = True
+    story.asked("submit", "accepted", "r1", 1, asked=0.4, wall=0.5)
+    story.asked("replace", "accepted", "r2", 2, asked=1.0, wall=1.1)
+    story.claim("s2", at=1.2, stored=1.2)
+    story.end(1.4, rescheduled=True)
+    told = tuple(replace(entry, deadline=2.4) for entry in story.newest.previous)
+    story.submit("r3", 3, overlap="stop", previous=told, last=story.last(at=1.4), stored=1.5)
+    story.end(1.6, how="stop superseded", session="s1", pid=1, run_id="r1", generation=1, fence=2)
+    story.write(previous=(), stored=1.7)
+    story.claim("s2", at=1.8, stored=1.8)
+    story.end(1.9)
+    story.finish(stored=2.0)
+    story.asked("cancel", "finished", "r3", 3, asked=5.0, wall=5.1)
+    return story
+
+
+def told_by_who_was_frozen_over_the_time() -> Story:
+    """It stood still while it asked the server for the time, and is half of that behind."""
+    story = hurried()
+    story.evidence.frozen = [Fault(kind="freeze", target="p", at=0.1, until=0.9, pid=7)]
     return story
 
 
@@ -255,6 +281,8 @@ GOOD_HOLDS = [
     claim_heard_late,
     taken_over_in_the_moment_of_its_closing,
     told_long_before_it_was_stored,
+    told_by_a_successor,
+    told_by_who_was_frozen_over_the_time,
     frozen_before_its_body,
 ]
 BAD_HOLDS = {
