@@ -63,7 +63,7 @@ class Stores:
         self.work = Work(conn, names, topology.incarnation, codec)
         self.sessions = Sessions(conn, names, codec)
         self.runs.tell = lambda holder, patience: self.sessions.signal(holder, "superseded", patience)
-        self.blobs = Blobs(conn, names, codec)
+        self.blobs = Blobs(conn, names, codec, clock)
         self.presence = Presence(conn, names, topology.incarnation, clock)
         self.dead = Dead(conn, names, codec)
         self.inbox = Inbox(conn, names)
@@ -121,7 +121,7 @@ class Stores:
         """Store a blob, repeated while ``patience`` lasts. Raises InvalidCall if it is too large, Unavailable."""
         while True:
             try:
-                return await self.blobs.put(name, data, key=key, origin=origin)
+                return await self.blobs.put(name, data, key=key, origin=origin, patience=patience)
             except Unavailable:
                 if not await patience.pause():
                     raise
@@ -142,16 +142,13 @@ class Stores:
     ) -> Task:
         """The task with these arguments, in a blob where they are too long for a record: one blob however often it is asked.
 
-        Repeated while ``patience`` lasts. Raises InvalidCall if they are too large, Unavailable.
+        Repeated while ``patience`` lasts (default: ``patience_seconds``). Raises InvalidCall if they are too large, Unavailable.
         """
         if len(data) <= self.config.inline_limit_bytes:
             return task
         name = f"{run_id}.args"
         try:
-            if patience is None:
-                blob = await self.blobs.put(name, data, key=key)
-            else:
-                blob = await self.put_blob(name, data, patience, key=key)
+            blob = await self.put_blob(name, data, patience or self.runs.patience(), key=key)
         except InvalidCall as error:
             msg = f"actor {task.actor}: the arguments are too large: {error}"
             raise InvalidCall(msg, field="call").about(key=key) from error

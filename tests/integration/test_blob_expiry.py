@@ -216,6 +216,7 @@ async def test_a_blob_that_was_stored_anew_survives_the_removal_of_the_old_one(a
     blobs, patience = client.stores.blobs, client.stores.runs.patience()
     await blobs.put("r1.args", b"data", key="k")
     (old,) = [one async for one in blobs.kept(patience)]
+    await asyncio.sleep(GRACE / 2)  # paused: until it is not relied upon any more
     again = await blobs.put("r1.args", b"data", key="k")
     await blobs.remove(old, patience)
     assert await blobs.get(again) == b"data"

@@ -4,33 +4,46 @@ A blob is named by the run that made it and never changes, so a stale writer can
 SHA-256 digest is in the record and is checked on every read (of what is encrypted the tag tells). It says itself for which
 key it was stored, and by the run of which other key (of what was spawned): only their records and dead letters can name it,
 so supervisors know where to look before they remove it (`supervisor/blobs`).
+
+Whoever repeats a command stores its blob once more, before anybody can tell that the command was applied long ago: so what
+is there stays, unless it is about to be too old. Its name is written with a compare-and-swap, and the chunks of another one
+are left to the supervisors: a reader may be at them. (nats-py's own ``put`` writes the name over what is there, and removes
+the chunks that it has just named if the answer is lost: the run could never read its arguments again.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 from collections.abc import AsyncIterator
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.js.api import ObjectMeta, ObjectMetaOptions
+from nats.js.api import ObjectInfo, ObjectMetaOptions
 from nats.js.object_store import OBJ_DEFAULT_CHUNK_SIZE, ObjectStore
+from nats.nuid import NUID
 
-from tenure.core.errors import InvalidCall, TenureError, Unavailable
+from tenure.clock import Clock
+from tenure.core.errors import InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.records import Blob
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
-from tenure.nats.asking import gone, is_gone
+from tenure.nats.asking import cause, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
+from tenure.nats.swaps import EXPECT, swap
 
 _TRANSFER_SECONDS = 60.0
+_SURE_SECONDS = 10.0
+"""So long may a leader that was deposed unnoticed say that there is no such blob."""
+_LOOK_SECONDS = 0.5
 _KEY, _ORIGIN = "Tenure-Key", "Tenure-Origin"
 
 
@@ -54,6 +67,7 @@ class _Info(msgspec.Struct):
     name: str
     nuid: str
     headers: dict[str, list[str]] | None = None
+    deleted: bool = False
 
 
 class _Meta(msgspec.Struct):
@@ -83,16 +97,20 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
 class Blobs:
     """Blobs of one namespace."""
 
-    def __init__(self, conn: Connection, names: Names, codec: Codec) -> None:
+    def __init__(self, conn: Connection, names: Names, codec: Codec, clock: Clock) -> None:
         self._conn = conn
         self._codec = codec
         self._names = names
+        self._clock = clock
         self._store: ObjectStore | None = None
 
-    async def put(self, name: str, data: bytes, *, key: str = "", origin: str = "") -> Blob:
-        """Store ``data`` under ``name`` and return where it lies.
+    async def put(
+        self, name: str, data: bytes, *, key: str = "", origin: str = "", patience: Patience | None = None
+    ) -> Blob:
+        """Store ``data`` under ``name``, unless it is there, and return where it lies.
 
-        ``key``: whose record will name it; ``origin``: whose will before that.
+        ``key``: whose record will name it; ``origin``: whose will before that. ``patience`` (default: ``patience_seconds``) is
+        for the name of it: chunks are not sent again.
 
         Raises InvalidCall if it is over ``blob_limit_bytes``, Unavailable if it cannot be stored now.
         """
@@ -100,35 +118,119 @@ class Blobs:
         if len(data) > limit:
             msg = f"{len(data)} bytes are over the limit of {limit} for one payload (blob_limit_bytes): pass a reference instead"
             raise InvalidCall(msg)
+        whose = {_KEY: [key], _ORIGIN: [origin]} if key else None
         try:
             async with asyncio.timeout(_TRANSFER_SECONDS):
-                whose = {_KEY: [key], _ORIGIN: [origin]} if key else None
-                meta = ObjectMeta(headers=whose, options=ObjectMetaOptions(max_chunk_size=OBJ_DEFAULT_CHUNK_SIZE))
-                await (await self._open()).put(name, self._codec.seal_blob(data, name), meta)
-        except (nats.errors.Error, TimeoutError) as error:
-            stream = self._names.blobs_stream
-            lost = isinstance(error, nats.js.errors.Error) and await is_gone(self._conn, stream)
-            msg = f"cannot store the blob {name}: {gone(stream) if lost else repr(error)}"
+                await self._put(name, data, whose, patience or self._patience())
+        except (Unavailable, OutcomeUnknown, TimeoutError) as error:
+            why = error if isinstance(error, TenureError) else f"it takes longer than {_TRANSFER_SECONDS:g} s"
+            msg = f"cannot store the blob {name}: {why}"
             raise Unavailable(msg) from error
         # Of what was given: sealed anew by a repeat, or by who does not seal, it is the same.
         return Blob(name=name, size=len(data), digest=hashlib.sha256(data).hexdigest())
 
+    async def _put(self, name: str, data: bytes, whose: dict[str, list[str]] | None, patience: Patience) -> None:
+        subject = self._subject(name)
+        while True:
+            there = await self._look({"last_by_subj": subject}, patience)
+            if there is not None and self._stays(there):
+                return
+            nuid = NUID().next().decode()
+            info = ObjectInfo(
+                name=name,
+                headers=whose,
+                options=ObjectMetaOptions(max_chunk_size=OBJ_DEFAULT_CHUNK_SIZE),
+                bucket=self._names.blobs_bucket,
+                nuid=nuid,
+                mtime=datetime.now(UTC).isoformat(),
+            )
+            await self._put_parts(info, self._codec.seal_blob(data, name))
+            headers = {EXPECT: str(0 if there is None else there.seq), "Nats-Rollup": "sub"}
+            try:
+                sequence, unsure = await swap(
+                    self._conn,
+                    subject,
+                    msgspec.json.encode(info.as_dict()),
+                    headers,
+                    patience,
+                    stream=self._names.blobs_stream,
+                    what="its name",
+                )
+            except Unavailable:
+                await self._drop(nuid)
+                raise
+            if sequence:
+                return
+            if not unsure:  # else it may be mine that is there, and its chunks are named
+                await self._drop(nuid)
+            if not await patience.pause():
+                raise Unavailable("others write it too")
+
+    async def _put_parts(self, info: ObjectInfo, data: bytes) -> None:
+        """Store the chunks, and note in ``info`` what they are. Raises Unavailable."""
+        subject = self._parts(info.nuid)
+        for start in range(0, len(data), OBJ_DEFAULT_CHUNK_SIZE):
+            try:
+                ack = await self._conn.put(subject, data[start : start + OBJ_DEFAULT_CHUNK_SIZE])
+            except (NotSent, Lost) as error:
+                why: object = error
+            else:
+                if ack.error is None:
+                    continue
+                why = ack.error.description
+            await self._drop(info.nuid)  # not once more: what has no answer may be stored, and would be twice
+            raise Unavailable(str(await cause(self._conn, self._names.blobs_stream, why)))
+        info.size, info.chunks = len(data), -(-len(data) // OBJ_DEFAULT_CHUNK_SIZE)
+        info.digest = "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+
+    async def _drop(self, nuid: str) -> None:
+        """Remove chunks that are not named, if that can be done now; else a supervisor does."""
+        with suppress(Unavailable):
+            await self.remove_parts(self._parts(nuid), Patience(self._clock, 0.0))
+
+    def _stays(self, meta: _Meta) -> bool:
+        """Whether what is there will outlive the write that is to name it, as it would if it were stored now."""
+        try:
+            deleted = _info.decode(meta.data).deleted  # by a person
+        except UNREADABLE:
+            return False
+        age = self._clock.now() - meta.time.timestamp()
+        return not deleted and age < self._conn.config.blob_grace_seconds / 2
+
     async def get(self, blob: Blob) -> bytes:
         """Read a blob. Raises Unavailable, EncryptedRecord, or TenureError if it is gone or not what was stored."""
-        try:
-            async with asyncio.timeout(_TRANSFER_SECONDS):
-                data = (await (await self._open()).get(blob.name)).data or b""
-        except nats.js.errors.NotFoundError as error:
-            msg = f"blob {blob.name} ({blob.size} bytes) is gone from {self._names.blobs_bucket}"
-            raise TenureError(msg) from error
-        except (nats.errors.Error, TimeoutError) as error:
-            msg = f"cannot read the blob {blob.name}: {error!r}"
-            raise Unavailable(msg) from error
+        gone = f"blob {blob.name} ({blob.size} bytes) is gone from {self._names.blobs_bucket}"
+        until = self._clock.steady() + (_SURE_SECONDS if self._conn.is_clustered else 0.0)
+        while True:
+            try:
+                async with asyncio.timeout(_TRANSFER_SECONDS):
+                    data = (await (await self._open()).get(blob.name)).data or b""
+                break
+            except nats.js.errors.NotFoundError as error:
+                if self._clock.steady() >= until:
+                    raise TenureError(gone) from error
+                await asyncio.sleep(_LOOK_SECONDS)
+            except (nats.errors.Error, TimeoutError) as error:
+                if isinstance(error, TimeoutError) and await self._is_hollow(blob.name):
+                    msg = f"{gone}: its chunks are"
+                    raise TenureError(msg) from error
+                msg = f"cannot read the blob {blob.name}: {error!r}"
+                raise Unavailable(msg) from error
         data = self._codec.open_blob(data, blob.name)
         if hashlib.sha256(data).hexdigest() != blob.digest:
             msg = f"blob {blob.name} is damaged: its digest is not {blob.digest}"
             raise TenureError(msg)
         return data
+
+    async def _is_hollow(self, name: str) -> bool:
+        """Whether there is a name, but nothing of what it names."""
+        patience = self._patience()
+        try:
+            meta = await self._look({"last_by_subj": self._subject(name)}, patience)
+            nuid = None if meta is None else _info.decode(meta.data).nuid
+            return nuid is not None and await self.last_at(self._parts(nuid), patience) is None
+        except (Unavailable, *UNREADABLE):
+            return False
 
     # -- what is stored ------------------------------------------------------------------------------------------------
 
@@ -157,7 +259,7 @@ class Blobs:
             whose = info.headers or {}
             yield Kept(
                 name=info.name,
-                parts=f"$O.{self._names.blobs_bucket}.C.{info.nuid}",
+                parts=self._parts(info.nuid),
                 key=next(iter(whose.get(_KEY, [])), ""),
                 origin=next(iter(whose.get(_ORIGIN, [])), ""),
                 subject=meta.subject,
@@ -182,9 +284,18 @@ class Blobs:
         """Remove chunks. Raises Unavailable."""
         await self._purge({"filter": parts}, patience)
 
+    def _patience(self) -> Patience:
+        return Patience(self._clock, self._conn.config.patience_seconds)
+
     @property
     def _metas(self) -> str:
         return f"$O.{self._names.blobs_bucket}.M.>"
+
+    def _subject(self, name: str) -> str:
+        return f"$O.{self._names.blobs_bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    def _parts(self, nuid: str) -> str:
+        return f"$O.{self._names.blobs_bucket}.C.{nuid}"
 
     async def _purge(self, what: dict[str, Any], patience: Patience) -> None:
         await self._api(f"STREAM.PURGE.{self._names.blobs_stream}", what, patience)
@@ -205,7 +316,7 @@ class Blobs:
                     return answer
                 if answer.err_code == NO_MESSAGE:
                     return None
-                why = answer.description
+                why = told_by(answer, self._names.blobs_stream)
             if not await patience.pause():
                 msg = f"the blobs cannot be looked at: {why}"
                 raise Unavailable(msg)
