@@ -63,8 +63,11 @@ async def test_storing_something_else_under_its_name_does_not_touch_what_a_run_h
     assert await stores.blobs.get(first) == DATA
 
 
-async def test_a_blob_whose_answer_was_lost_can_be_read(nats_server: str, namespace: str):
+async def test_a_blob_whose_answer_was_lost_can_be_read(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
     """Its name is stored and its own second copy is refused: the chunks are not removed for that."""
+    monkeypatch.setattr("tenure.nats.blobs._TRANSFER_SECONDS", 5.0)
     async with proxied(nats_server) as proxy, connect(proxy.url, namespace) as stores:
         lost = proxy.lose_answer(_names_a_blob)
         blob = await stores.blobs.put("run.args", DATA)
@@ -96,6 +99,7 @@ async def test_of_two_that_store_one_blob_both_may_be_read_and_nothing_is_left(n
         await proxy.release(held)
         assert await putting == blob
         assert await quick.blobs.get(blob) == DATA
+        assert len(await _parts(quick)) == len(await _sequences(quick)) == 1
 
 
 async def test_what_was_refused_leaves_no_chunks(stores: Stores, nats_server: str, namespace: str):

@@ -14,8 +14,9 @@ the next pass finds the records where they were: then they stood still while the
 | a replay moves the reference while it is looked for | | the record's revision has moved: looked at again |
 | the same blob stored again meanwhile | | other chunks, a later sequence |
 
-A client that stands still for longer than the grace between the two writes of a submit finds its blob gone: the run fails for
-good and says so.
+What is stored once more is left as it is while it is younger than half of the grace (`nats/blobs`): so the write that names it
+has that half at least. A client that stands still for longer between the two writes of a submit finds its blob gone: the run
+fails for good and says so.
 """
 
 from __future__ import annotations
