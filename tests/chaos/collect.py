@@ -57,7 +57,19 @@ async def owing(stores: Stores) -> dict[str, str]:
     await stores.runs.scan(on_header, _PAGE)
     if (await _api(stores, f"STREAM.INFO.{stores.names.inbox_stream}", {}))["state"]["messages"]:
         found["inbox"] = "commands are not applied yet"
+    found |= await _places(stores)
     return found | dict.fromkeys(await work_left(stores), "stored")
+
+
+async def _places(stores: Stores) -> dict[str, str]:
+    """Limits of which a place is taken, by whom. What is kept at a rate is over by itself."""
+    patience = stores.runs.patience()
+    found: dict[str, str] = {}
+    for name in await stores.limits.names(patience):
+        entry = (await stores.limits.read(name, patience)).entry
+        if entry is not None and entry.permits:
+            found[f"limit {name}"] = f"places are taken: {entry.permits}"
+    return found
 
 
 async def resume_all(stores: Stores) -> None:

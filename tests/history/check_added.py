@@ -17,9 +17,6 @@ from tests.history.evidence import (
 from tests.history.known import Body, Known
 from tests.history.past import is_trigger
 
-_SWEPT_SECONDS = 6.0
-"""So long after a session was closed its places have been swept."""
-
 
 def check_added(known: Known) -> Iterator[Violation]:
     """Everything that can be seen of them."""
@@ -56,14 +53,11 @@ def _limits_hold(known: Known) -> Iterator[Violation]:
 
 
 def _places_come_back(known: Known) -> Iterator[Violation]:
-    """Once all is at rest nobody has a place, under a limit or at a rate, nor keeps one for somebody."""
+    """Once all is at rest nobody has a place under a limit, nor keeps one for somebody. A place at a rate is over by itself."""
     evidence = known.evidence
-    closed = max(known.closed_at.values(), default=0.0)
-    if not evidence.quiet or evidence.missing or evidence.looked_at < closed + _SWEPT_SECONDS:
+    if not evidence.quiet or evidence.missing:
         return
-    limits = {seen.name: seen.places for seen in evidence.limits}
-    rates = {seen.name: seen.places for seen in evidence.rates}
-    for name, places in (*limits.items(), *rates.items()):
+    for name, places in {seen.name: seen.places for seen in evidence.limits}.items():
         if places:
             yield Violation("limits hold", name, f"{places} places are taken, and all is at rest")
 
