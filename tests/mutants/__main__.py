@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tests.mutants.bodies import BODIES
 from tests.mutants.bulk import BULK
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
@@ -30,7 +31,7 @@ from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*BULK, *DECISIONS, *DEEDS, *GAPS, *FIELD, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
+GUARDS = (*BODIES, *BULK, *DECISIONS, *DEEDS, *GAPS, *FIELD, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1
