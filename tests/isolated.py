@@ -208,6 +208,12 @@ def once(ctx: Context, path: str) -> int:
     return ctx.attempt
 
 
+@app.actor(isolation="process", timeout=0.5, retry=Retry(max_attempts=2, initial=0.01))
+def hasty(ctx: Context, path: str) -> int:
+    mark(path, str(ctx.attempt))
+    return ctx.attempt
+
+
 @app.actor(isolation="process", timeout=0.5, retry=None)
 def punctual() -> str:
     """Its timeout is shorter than a cold start with ``SLOW_IMPORT_SECONDS``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.guard import CORE, REAL, Guard, unit
 
 _CHAINS = "test_chains.py::"
+_NOT_STARTED = REAL + "test_not_started.py::"
 _THREADS = REAL + "test_threads.py::"
 
 BODIES = (
@@ -70,5 +71,12 @@ BODIES = (
         "or live.task is None or self.drop():\n",
         "or live.task is None or True:\n",
         (_THREADS + "test_a_stranger_that_cancels_tasks_does_not_end_an_attempt_before_its_thread",),
+    ),
+    Guard(
+        "body: a cancel that is found with one's own claim is obeyed before it starts",
+        "src/tenure/worker/handler.py",
+        "        if record.phase is Phase.STOPPING:  #",
+        "        if False:  #",
+        (_NOT_STARTED + "test_a_cancel_that_is_found_with_ones_own_claim_starts_no_body",),
     ),
 )
