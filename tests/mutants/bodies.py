@@ -79,4 +79,11 @@ BODIES = (
         "        if False:  #",
         (_NOT_STARTED + "test_a_cancel_that_is_found_with_ones_own_claim_starts_no_body",),
     ),
+    Guard(
+        "body: none starts after its deadline",
+        "src/tenure/worker/handler.py",
+        "            if not left:  #",
+        "            if False:  #",
+        (_NOT_STARTED + "test_no_body_starts_after_its_deadline",),
+    ),
 )

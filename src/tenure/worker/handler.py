@@ -312,6 +312,8 @@ class Handler:
     def _start_timers(self, live: Live, record: Record) -> None:
         if record.deadline is not None:
             left = max(0.0, record.deadline - self._stores.clock.now())
+            if not left:  # what is done before a body took all of its time: by now it may be another attempt's
+                live.tell("timeout")
             live.timers.append(asyncio.get_running_loop().call_later(left, self._timed_out, live))
 
     def _timed_out(self, live: Live) -> None:
