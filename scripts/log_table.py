@@ -119,6 +119,7 @@ MEANINGS = {
     "switch.released": "what waited for a switch is woken",
     "switches.changed": "what is paused or blocked is known here; `paused_or_blocked`: how many",
     "switches.unreadable": "the board cannot be read: nothing starts before it can",
+    "thread.not_started": "the system starts no thread; the run is handed back, and looked at again after 2 s",
     "wakeup.stray": "a wake-up that its consumer took for acknowledged, removed; its run gets another",
     "watch.not_started": "a watch could not be started; tried again",
     "watch.refused": "the server refused a watch; tried again",

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import tenure
 from tenure import App, Context, Fail, Retry, Snooze, Stopped
@@ -201,10 +202,36 @@ def forks(ctx: Context) -> str:
     return "forked"
 
 
+@app.actor(isolation="process", retry=None)
+def once(ctx: Context, path: str) -> int:
+    mark(path, str(ctx.attempt))
+    return ctx.attempt
+
+
+@app.actor(isolation="process", timeout=0.5, retry=Retry(max_attempts=2, initial=0.01))
+def hasty(ctx: Context, path: str) -> int:
+    mark(path, str(ctx.attempt))
+    return ctx.attempt
+
+
 @app.actor(isolation="process", timeout=0.5, retry=None)
 def punctual() -> str:
     """Its timeout is shorter than a cold start with ``SLOW_IMPORT_SECONDS``."""
     return "in time"
+
+
+def starve() -> None:
+    """No thread can be started for a body the first time."""
+    start = threading.Thread.start
+
+    def starts(thread: threading.Thread) -> None:
+        if thread.name.startswith("tenure-body"):
+            starved.stop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    starved = patch.object(threading.Thread, "start", starts)
+    starved.start()
 
 
 def import_as_told() -> None:
@@ -217,6 +244,8 @@ def import_as_told() -> None:
     time.sleep(float(os.environ.get("TENURE_TEST_SLOW_IMPORT", "0")))  # body: what an import of heavy libraries takes
     if os.environ.get("TENURE_TEST_BROKEN_IMPORT"):
         raise ImportError("a library is missing here")
+    if os.environ.get("TENURE_TEST_NO_THREAD"):
+        starve()
     gate = os.environ.get("TENURE_TEST_IMPORT_GATE")
     if gate:
         mark(f"{gate}/importing", str(os.getpid()))

@@ -162,4 +162,8 @@ SEEN_IN = {
     "watch.not_started": "tests/integration/test_lease.py::test_an_outage_is_logged_once_and_so_is_its_end",
     "watch.refused": "tests/integration/test_restarts.py::test_a_worker_whose_runs_bucket_was_made_anew_ends_and_says_why",
     "watch.silent": "tests/integration/test_restarts.py::test_a_worker_recovers_from_a_sessions_bucket_that_was_deleted",
+    "thread.not_started": (
+        "tests/integration/test_threads.py::"
+        "test_a_thread_that_cannot_be_started_costs_no_attempt_and_its_body_does_not_start_later"
+    ),
 }

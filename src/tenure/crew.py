@@ -278,7 +278,7 @@ class Gate:
     def can_hold(self, session: str, now: float) -> bool:
         """Whether one more run may wait without being named: enough others are, and nobody is known to be parked."""
         crew = self.crews.get(session)
-        if crew is None or crew.low or self.found is None or self.asked:
+        if crew is None or (crew.low and self._room) or self.found is None or self.asked:
             return False
         return self.found.entry is not None and not self.found.entry.parked and self.may_wait(1, now)
 
@@ -286,7 +286,12 @@ class Gate:
     def short(self) -> bool:
         """Whether a line runs low while there are runs that could be named."""
         crew = self.crews.get(self.held[0].session) if self.held else None
-        return bool(self.held) and (crew is None or crew.low)
+        return bool(self.held) and self._room > 0 and (crew is None or crew.low)
+
+    @property
+    def _room(self) -> int:
+        """How many more may be named in line."""
+        return max(0, _MOST_NAMED - sum(len(crew.line) for crew in self.crews.values()))
 
     def due(self, now: float) -> bool:
         """Whether anything is to be decided."""
@@ -306,7 +311,7 @@ class Gate:
             self.held, self.asked = [], []
             return batch, False
         may_wait = self.may_wait(sum(isinstance(request.asked, Take) for request in self.asked), now)
-        most = _MOST_NAMED - sum(len(crew.line) for crew in self.crews.values())
+        most = self._room
         batch = [request for request in (*self.held[:most], *self.asked) if not request.answer.done()]
         self.held, self.asked = self.held[most:], []
         return batch, may_wait

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tenure.app import App
 from tenure.core.permits import Answer, Entry, Give, Permit
+from tenure.crew import Gate
 from tenure.gates import Gates
 from tenure.metrics import Metrics
 from tenure.nats.limits import FoundEntry, Limits
@@ -99,6 +100,40 @@ async def test_the_entry_names_who_has_the_places_after_each_write(
     assert await names(stores) == (["c", "b"], ["d"])
     for run in ("b", "c", "d"):
         await stores.gates.give(NAME, give(run), patience)
+    assert await stored(stores) is None
+
+
+async def test_a_line_that_is_full_names_nobody_more_and_holds_up_nobody(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four are named in line at most, and four places would use up sixteen: who is not named waits for room, and the loop goes on."""
+    monkeypatch.setattr("tenure.crew._MOST_NAMED", 4)
+    monkeypatch.setattr("tenure.crew._FIRST_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("tenure.gates._UNSEEN_SECONDS", 5.0)
+    batch, empty = Gate.batch, [0]
+
+    def counted(gate: Gate, now: float) -> Any:
+        decided = batch(gate, now)
+        empty[0] += not decided[0]
+        return decided
+
+    monkeypatch.setattr(Gate, "batch", counted)
+    patience = stores.runs.patience()
+    runs = [f"r{number:02}" for number in range(24)]
+    asked: dict[str, asyncio.Task[Answer]] = {}
+    for number, run in enumerate(runs):
+        asked[run] = asyncio.create_task(ask(stores, run, 4))
+
+        def is_in(run: str = run, number: int = number) -> bool:
+            return asked[run].done() or stores.gates.holding == number - 3
+
+        await wait_until(is_in, description=f"{run} has a place, or waits")
+    most = len((await names(stores))[1])
+    for run in runs:
+        assert await asked[run] is Answer.GRANTED
+        await stores.gates.give(NAME, give(run), patience)
+        most = max(most, len((await names(stores))[1]))
+    assert (most, empty) == (4, [0])
     assert await stored(stores) is None
 
 

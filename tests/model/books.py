@@ -92,6 +92,8 @@ class Ledger:
         if old is not None:
             _schedule(old, new, made)
         books = _generation(books, key, old, new)
+        if made.kind == "KeepAlive" and old is not None and old.attempt:  # the fire that its run has begun goes on
+            books = _with_tick(books, old.run_id)
         if made.did is Did.TRIGGERED:  # no tick's fire: that one comes all the same
             books = _with_tick(books, new.run_id)
         books = _holder(books, old, new, made)
@@ -144,6 +146,8 @@ def _schedule(old: Record, new: Record, made: Made) -> None:
     taken = old.phase not in TERMINAL and old.task.actor != new.task.actor
     if made.kind == "KeepAlive" and taken:
         raise Broken(6, f"the schedule takes the key of {old.run_id}, of another actor")
+    if made.kind == "KeepAlive" and old.phase is Phase.WAITING and new.tick > old.tick:
+        raise Broken(6, f"the fire of {old.tick} is lost by a deploy")
     if not old.task.policy.cron or made.kind in {"KeepAlive", "Retire", "Replace", "Submit"}:
         return
     if new.phase in {Phase.SUCCEEDED, Phase.FAILED} and new.phase is not old.phase:

@@ -330,6 +330,10 @@ def newer_code_changes_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(chains, "_is_same", lambda _record, _command: True)
 
 
+def deploys_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(chains, "_goes_on", lambda record, asked, now: chains._scheduled(record, asked, 0.0, now))
+
+
 def nobody_retires(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sweeps, "is_orphan", lambda *_: False)
 

@@ -122,6 +122,17 @@ SCHEDULES: tuple[Scenario, ...] = (
         faults=0,
     ),
     Scenario(
+        name="schedule, deployed over a retry",
+        shows="the fire that waits, or has failed once, is run by the later release",
+        wishes=(),
+        releases=(Code(deployed=1.0, task=scheduled()), Code(deployed=2.0, task=scheduled(priority="high"))),
+        bodies=("returned", "failed"),
+        sessions=1,
+        ticks=2,
+        looks=0,
+        faults=0,
+    ),
+    Scenario(
         name="schedule, gone from the code",
         shows="the later release has it no more; the older one does not bring it back",
         wishes=(),

@@ -103,6 +103,7 @@ GUARDS = (
     Guard("older code ends a schedule", "schedule, new in the code", (1,), r.older_code_retires_too),
     Guard("bodies are stopped for new code", "schedule, a rolling deploy", (8,), r.running_bodies_are_replaced),
     Guard("newer code changes nothing", "schedule, a rolling deploy", (7,), r.newer_code_changes_nothing),
+    Guard("a deploy loses a fire", "schedule, deployed over a retry", (6,), r.deploys_begin_anew),
     Guard("nobody retires a schedule", "schedule, gone from the code", (7,), r.nobody_retires),
     Guard("a schedule takes a key", "schedule, a key that is taken", (6,), r.keys_are_taken),
     Guard("chains end", "schedule, two supervisors", (6,), r.chains_end),

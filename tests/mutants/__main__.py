@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.mutants.blobs import BLOBS
+from tests.mutants.bodies import BODIES
 from tests.mutants.bulk import BULK
 from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
@@ -31,7 +32,7 @@ from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*BLOBS, *BULK, *DECISIONS, *DEEDS, *GAPS, *FIELD, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
+GUARDS = (*BLOBS, *BODIES, *BULK, *DECISIONS, *DEEDS, *FIELD, *GAPS, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1

@@ -169,6 +169,20 @@ LIMITS = (
         (REAL + "test_limits.py::test_places_that_are_passed_on_within_a_process_are_never_more_than_n",),
     ),
     Guard(
+        "limits: a line that is full names nobody more",
+        "src/tenure/crew.py",
+        "(crew.low and self._room)",
+        "crew.low",
+        (_LINES + "test_a_line_that_is_full_names_nobody_more_and_holds_up_nobody",),
+    ),
+    Guard(
+        "limits: a line that is full is not short of names",
+        "src/tenure/crew.py",
+        "bool(self.held) and self._room > 0 and",
+        "bool(self.held) and",
+        (_LINES + "test_a_line_that_is_full_names_nobody_more_and_holds_up_nobody",),
+    ),
+    Guard(
         "limits: who gives way in line is not started meanwhile",
         "src/tenure/crew.py",
         "        line, self.line = self.line, deque()\n",

@@ -28,6 +28,8 @@ def keep_alive(record: Record | None, command: c.KeepAlive, now: float) -> Resul
         return Refused(Why.LIVE)
     if record.deployed >= command.deployed:
         return Refused(Why.OUTDATED)
+    if record.attempt or record.due <= now:
+        return _goes_on(record, command, now)
     every, due = command.task.policy.every, 0.0
     if every is not None and record.tick:  # no later than it would have been, and no sooner than the interval asks
         due = max(now, min(record.tick, now + every))
@@ -72,6 +74,22 @@ def _scheduled(record: Record | None, command: c.KeepAlive, due: float, now: flo
     if isinstance(result, Refused) or result.record is None:
         return result
     return Decision(Did.SCHEDULED, replace(result.record, deployed=command.deployed), result.effects)
+
+
+def _goes_on(record: Record, command: c.KeepAlive, now: float) -> Result:
+    """Newer code has the fire that waits for a worker, for what is paused or for its retry, or was triggered.
+
+    It is not lost because code was deployed meanwhile, and comes no sooner; those after it go by the newer schedule.
+    """
+    result = _scheduled(record, command, 0.0, now)
+    if isinstance(result, Refused) or result.record is None:
+        return result
+    old, new = record.task.policy, command.task.policy
+    is_same = (old.every, old.cron, old.tz) == (new.every, new.cron, new.tz)
+    # One that was triggered goes before its tick: another schedule may name one that is sooner.
+    tick = record.tick if is_same else min(record.tick, now)
+    made = replace(result.record, due=record.due, tick=tick, queued_at=max(now, record.due))
+    return decide(Did.SCHEDULED, made)
 
 
 def _is_same(record: Record, command: c.KeepAlive) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +22,15 @@ from tenure.context import Context
 from tenure.core.errors import Fail, InvalidCall, Snooze, Stopped
 from tenure.core.records import Failure
 from tenure.payloads import fault
+from tenure.telemetry import get_logger
 from tenure.worker.table import Live
+from tenure.worker.threaded import Threaded
 
+_log = get_logger("tenure.run")
 _MESSAGE_LIMIT = 4_096
 _NAME_LIMIT = 256
+_NO_THREAD_SECONDS = 2.0
+"""Then a run is looked at again, by whichever worker, for which no thread could be started; that is no failure of its own."""
 
 
 class Returned(Struct, frozen=True, tag=True):
@@ -132,15 +136,18 @@ async def _run_in_thread(
         live.in_thread = True
         try:
             return actor.function(context, **values) if actor.takes_context else actor.function(**values)
-        except (StopIteration, GeneratorExit) as error:  # no future can carry one to us: the run would hang
-            raise RuntimeError(f"the body raised {type(error).__name__}({error})") from error
         finally:
             live.in_thread = False
 
     live.in_body = True
     try:
-        scope = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(pool, scope.run, call)
+        threaded = Threaded(call)
+        try:
+            threaded.start(pool)
+        except RuntimeError as error:
+            _log.error("thread.not_started", key=live.key, run_id=live.run_id, error=str(error))
+            raise Snooze(_NO_THREAD_SECONDS) from None
+        return await threaded.outcome(live)
     finally:
         live.in_body = False
 

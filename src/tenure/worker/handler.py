@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -19,8 +18,7 @@ from tenure.context import Context
 from tenure.core.errors import NewerSchema, StillOwed, TenureError, UnreadableRecord
 from tenure.core.outcomes import Did, Why
 from tenure.core.policy import second_look
-from tenure.core.records import Record
-from tenure.core.sessions import Progress
+from tenure.core.records import Phase, Record
 from tenure.lease import Lease
 from tenure.metrics import Metrics
 from tenure.nats.patience import Patience
@@ -37,6 +35,7 @@ from tenure.worker.handover import Offers
 from tenure.worker.head import Drop, Head, Later, Won
 from tenure.worker.holds import Holds
 from tenure.worker.isolate import Children, Remote
+from tenure.worker.notes import Notes, Spawn
 from tenure.worker.places import Places, is_bounded
 from tenure.worker.refusals import tell_head, tell_tail
 from tenure.worker.spans import RunSpans
@@ -74,8 +73,9 @@ class Handler:
         self._head = Head(app, stores, table, holds, places)
         self._tail = Tail(stores)
         self._offers = Offers(stores, metrics)
-        self.spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None
+        self.spawn: Spawn | None = None
         """Starts a task that the service looks after; None while it does not run."""
+        self._notes = Notes(stores, lambda: self.spawn)
         self._children = Children(stores.config, stores.clock)
         self._isolates = any(actor.home is not None for actor in app.actors.values())
         self._pool = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="tenure-body")
@@ -185,6 +185,8 @@ class Handler:
         context = self._context(live, record, committed.revision, lease)
         if not lease.trusted:  # since the claim was sent: it may be another's already
             live.tell("lease_lost")
+        if record.phase is Phase.STOPPING:  # a cancel overtook the answer to the claim, and its signal may never come
+            live.tell("cancel")
         if committed.decision.effects:
             try:
                 await self._stores.carry_out(committed, patience)
@@ -266,7 +268,7 @@ class Handler:
         if not board.idle and (not board.known or board.now(record, args)):  # that may have taken its time
             live.tell("drain")
         body = (
-            live.remote.run(context, args, partial(self._note, live), limit)
+            live.remote.run(context, args, partial(self._notes.note, live), limit)
             if isinstance(live.remote, Remote)
             else run_body(actor, context, live, args, self._pool, limit)
         )
@@ -293,7 +295,7 @@ class Handler:
             fence=revision,
             session=lease.id,
             now=self._stores.clock.now,
-            progress=lambda ctx, done, total, note: self._note(live, ctx, done, total, note),
+            progress=lambda ctx, done, total, note: self._notes.note(live, ctx, done, total, note),
         )
         live.actor = record.task.actor
         live.grace = record.task.policy.grace
@@ -310,6 +312,8 @@ class Handler:
     def _start_timers(self, live: Live, record: Record) -> None:
         if record.deadline is not None:
             left = max(0.0, record.deadline - self._stores.clock.now())
+            if not left:  # what is done before a body took all of its time: by now it may be another attempt's
+                live.tell("timeout")
             live.timers.append(asyncio.get_running_loop().call_later(left, self._timed_out, live))
 
     def _timed_out(self, live: Live) -> None:
@@ -367,34 +371,3 @@ class Handler:
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
             self._table.evict(live)
         await self._give_back_unhurt(live)
-
-    # -- progress ----------------------------------------------------------------------------------------------------
-
-    async def _note(self, live: Live, context: Context, done: float, total: float | None, note: str) -> None:
-        """Publish progress, at most every ``progress_interval_seconds``; what comes sooner waits, the newest wins."""
-        now = self._stores.clock.steady()
-        live.note = Progress(
-            run_id=live.run_id,
-            attempt=context.attempt,
-            done=float(done),
-            total=None if total is None else float(total),
-            note=str(note)[:1_000],
-            at=self._stores.clock.now(),
-        )
-        due = live.last_note + self._stores.config.progress_interval_seconds
-        if now >= due:
-            await self._send_note(live)
-        elif not live.note_waits and self.spawn is not None:
-            live.note_waits = True
-            live.timers.append(asyncio.get_running_loop().call_later(due - now, self._note_later, live))
-
-    def _note_later(self, live: Live) -> None:
-        live.note_waits = False
-        if self.spawn is not None:
-            self.spawn(self._send_note(live))
-
-    async def _send_note(self, live: Live) -> None:
-        note, live.note = live.note, None
-        if note is not None:
-            live.last_note = self._stores.clock.steady()
-            await self._stores.sessions.note(live.key, note)

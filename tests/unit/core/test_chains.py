@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.core import commands as c
+from tenure.core.cron import fire_after
 from tenure.core.outcomes import Did, Why
 from tenure.core.records import Phase, read_state, state_of
 from tenure.core.sweeps import is_orphan
@@ -14,6 +15,7 @@ from tests.unit.core.histories import (
     KEY,
     NOW,
     S1,
+    Step,
     claim,
     decided,
     fail,
@@ -97,6 +99,48 @@ def test_a_changed_interval_fires_no_later_than_the_old_one_and_not_at_once(ever
     at = play(keep("r1"), claim(), succeed(S1))
     assert at.found.due == NOW + 60.0
     assert play(keep("r2", deployed=3.0, every=every), start=at).found.due == due
+
+
+DUE = (2_900.0,)
+RETRIED = (2_600.0, claim(), 1.0, fail(S1))
+TRIGGERED = (c.Trigger(),)
+
+
+@pytest.mark.parametrize("waits", [DUE, RETRIED, TRIGGERED], ids=["due", "retried", "triggered"])
+@pytest.mark.parametrize("catch_up", ["none", "one", "all"])
+@pytest.mark.parametrize("cron", ["0 * * * *", "*/10 * * * *"])
+def test_a_fire_that_waits_while_code_is_deployed_is_not_lost(
+    waits: tuple[Step, ...], catch_up: str, cron: str
+) -> None:
+    """Its worker is busy, its queue paused, its body has failed once: newer code with another policy runs it, and no sooner."""
+    old = replace(HOURLY, task=task(cron="0 * * * *", autostart="jobs", catch_up=catch_up))
+    new = task(cron=cron, autostart="jobs", catch_up=catch_up, timeout=30.0)
+    at = play(old, *waits)
+    before = at.found
+    at = play(replace(old, run_id="r2", task=new, deployed=3.0), start=at)
+    assert (at.found.generation, at.found.task.policy.timeout, at.found.due) == (2, 30.0, before.due)
+    at = play(max(0.0, before.due - at.now), claim("s1", "r2"), 1.0, start=at)
+    assert at.found.attempt == 1
+    at = play(succeed(at.found.holder or S1), start=at)
+    assert at.found.due == fire_after(
+        cron, "UTC", before.tick if waits is not TRIGGERED and catch_up == "all" else at.now
+    )
+
+
+def test_an_interval_that_is_overdue_when_code_is_deployed_keeps_its_phase_and_what_it_has_to_make_up_for() -> None:
+    at = play(keep("r1"), claim(), succeed(S1), 200.0)
+    assert (at.found.due, at.found.tick) == (NOW + 60.0, NOW + 60.0)
+    new = replace(keep("r2", deployed=3.0), task=task(every=60.0, autostart="jobs", catch_up="all"))
+    at = play(new, claim("s1", "r2"), start=at)
+    assert play(succeed(at.found.holder or S1), start=at).found.due == NOW + 120.0
+
+
+def test_a_trigger_before_a_deploy_does_not_repeat_the_last_fire() -> None:
+    """By a clock that is a little behind, the last fire is still to come."""
+    at = play(HOURLY, 2_600.0, claim(), 1.0, succeed(S1), -1.2, c.Trigger())
+    at = play(replace(HOURLY, run_id="r2", task=replace(HOURLY.task, priority="high"), deployed=3.0), start=at)
+    at = play(claim("s1", "r2"), 0.1, start=at)
+    assert play(succeed(at.found.holder or S1), start=at).found.due == 7_200.0
 
 
 def test_what_somebody_put_in_its_place_stays_until_the_next_deployment() -> None:

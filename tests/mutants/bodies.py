@@ -1,0 +1,89 @@
+"""Guards of fires and bodies: what a deploy leaves of a fire that waits, and when a body may start, and has ended."""
+
+from __future__ import annotations
+
+from tests.mutants.guard import CORE, REAL, Guard, unit
+
+_CHAINS = "test_chains.py::"
+_NOT_STARTED = REAL + "test_not_started.py::"
+_THREADS = REAL + "test_threads.py::"
+
+BODIES = (
+    Guard(
+        "schedule: a fire that waits is not lost by a deploy",
+        CORE + "chains.py",
+        "    if record.attempt or record.due <= now:\n        return _goes_on(record, command, now)\n",
+        "",
+        unit(_CHAINS + "test_a_fire_that_waits_while_code_is_deployed_is_not_lost"),
+    ),
+    Guard(
+        "schedule: a fire that has failed once is not lost by a deploy",
+        CORE + "chains.py",
+        "    if record.attempt or record.due <= now:",
+        "    if record.due <= now:",
+        unit(_CHAINS + "test_a_fire_that_waits_while_code_is_deployed_is_not_lost"),
+    ),
+    Guard(
+        "schedule: what was triggered before a deploy goes before the next fire of the newer schedule",
+        CORE + "chains.py",
+        "    tick = record.tick if is_same else min(record.tick, now)\n",
+        "    tick = record.tick\n",
+        unit(_CHAINS + "test_a_fire_that_waits_while_code_is_deployed_is_not_lost"),
+    ),
+    Guard(
+        "schedule: what was triggered before a deploy does not repeat the last fire",
+        CORE + "chains.py",
+        "    tick = record.tick if is_same else min(record.tick, now)\n",
+        "    tick = min(record.tick, now)\n",
+        unit(_CHAINS + "test_a_trigger_before_a_deploy_does_not_repeat_the_last_fire"),
+    ),
+    Guard(
+        "thread: a call that found none is not made later",
+        "src/tenure/worker/threaded.py",
+        "        if not self.drop():\n            return\n",
+        "        self.drop()\n",
+        (_THREADS + "test_a_thread_that_cannot_be_started_costs_no_attempt_and_its_body_does_not_start_later",),
+    ),
+    Guard(
+        "thread: a child's call that found none is not made later",
+        "src/tenure/worker/threaded.py",
+        "        if not self.drop():\n            return\n",
+        "        self.drop()\n",
+        (_THREADS + "test_a_thread_that_cannot_be_started_in_a_child_process_costs_no_attempt_either",),
+    ),
+    Guard(
+        "thread: that none can be started is no failure of the body",
+        "src/tenure/worker/body.py",
+        "            raise Snooze(_NO_THREAD_SECONDS) from None\n",
+        "            raise\n",
+        (_THREADS + "test_a_thread_that_cannot_be_started_costs_no_attempt_and_its_body_does_not_start_later",),
+    ),
+    Guard(
+        "thread: a call that another thread has found meanwhile is waited for",
+        "src/tenure/worker/threaded.py",
+        "            if self.drop():  # else",
+        "            if True:  # else",
+        (_THREADS + "test_a_call_that_a_thread_finds_which_comes_free_in_that_moment_is_waited_for",),
+    ),
+    Guard(
+        "thread: an attempt is not over before it is, whoever cancels",
+        "src/tenure/worker/threaded.py",
+        "or live.task is None or self.drop():\n",
+        "or live.task is None or True:\n",
+        (_THREADS + "test_a_stranger_that_cancels_tasks_does_not_end_an_attempt_before_its_thread",),
+    ),
+    Guard(
+        "body: a cancel that is found with one's own claim is obeyed before it starts",
+        "src/tenure/worker/handler.py",
+        "        if record.phase is Phase.STOPPING:  #",
+        "        if False:  #",
+        (_NOT_STARTED + "test_a_cancel_that_is_found_with_ones_own_claim_starts_no_body",),
+    ),
+    Guard(
+        "body: none starts after its deadline",
+        "src/tenure/worker/handler.py",
+        "            if not left:  #",
+        "            if False:  #",
+        (_NOT_STARTED + "test_no_body_starts_after_its_deadline",),
+    ),
+)
