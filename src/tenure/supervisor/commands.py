@@ -162,14 +162,17 @@ class Commands:
         patience = Patience(stores.clock, stores.config.patience_seconds)
         try:
             result = await self._commit(message, wish, patience)
+            if result is None:  # no ack: where the inbox was wrong, it would lose what was accepted
+                await self._put_off(message)
+                return "kept"
             return await self._done(message, wish, result, patience)
         except (NewerSchema, UnreadableRecord) as error:  # for a newer Tenure, or for people
             return await self._refused(message, Refusal("unreadable", str(error)))
         except InvalidCall as error:
             return await self._refused(message, Refusal("too_large", str(error)))
 
-    async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined:
-        """Store what the command changes.
+    async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined | None:
+        """Store what the command changes; None: its message is not stored any more, as the inbox says.
 
         Whatever is written was read, and then the message was seen; but for the first try of what expects nothing. What may
         have been rejected already, and its sender told, is looked for as well.
@@ -181,10 +184,10 @@ class Commands:
             command = replace(command, task=task)
         again = message.deliveries > 1 or not message.reply
         looks = again or may_be_rejected(command)
-        first = at is not None and not again
+        first, stored = at is not None and not again, True
 
         async def is_stored() -> bool:
-            nonlocal first
+            nonlocal first, stored
             blind, first = first, False
             if blind:
                 return True
@@ -196,8 +199,8 @@ class Commands:
             lost = await stores.lost_holder(result)
             if lost is not None:
                 command = replace(command, lost=lost)
-                return await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
-        return result
+                result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
+        return result if stored else None
 
     async def _done(self, message: Message, wish: Wish, result: Committed | Declined, patience: Patience) -> str:
         stores, command = self._stores, wish.command
