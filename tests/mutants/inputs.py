@@ -166,4 +166,25 @@ INPUTS = (
         "            if False:\n",
         (BAD + "test_a_worker_that_does_not_know_an_actor_hands_it_on_and_never_loses_it",),
     ),
+    Guard(
+        "input: what one key owes and no message can hold any more keeps nothing from the others",
+        "src/tenure/stores.py",
+        "            except (\n                InvalidCall,\n                KeyIsLive,\n",
+        "            except (\n                KeyIsLive,\n",
+        (REAL + "test_outbox.py",),
+    ),
+    Guard(
+        "input: a schedule that cannot be stored ends no supervisor",
+        "src/tenure/supervisor/schedules.py",
+        "        except TenureError as error:  # this key's trouble",
+        "        except ZeroDivisionError as error:  # this key's trouble",
+        (REAL + "test_supervisor_unanswered.py::test_what_gets_no_answer_is_told_and_done_at_the_next_look",),
+    ),
+    Guard(
+        "input: a blob of what can be no key ends no supervisor",
+        "src/tenure/supervisor/blobs.py",
+        "            except InvalidCall:  # it says that it is of what can be no key\n                return None\n",
+        "",
+        (REAL + "test_blob_expiry.py::test_a_blob_of_what_can_be_no_key_is_left_alone_and_hides_no_other",),
+    ),
 )
