@@ -100,14 +100,15 @@ async def test_a_command_has_one_id_whether_it_is_delivered_or_found_as_a_stray(
     strays: list[Message] = []
     for delivered in taken.messages:
         assert await stores.inbox.holds(delivered.place, patience)
-        stray = await stores.inbox.stray(patience)
-        assert stray is not None
-        strays.append(stray)
-        await stores.inbox.ack(stray)
+        left = await stores.inbox.strays(1, number, patience)
+        assert len(left) == number - len(strays)
+        assert await stores.inbox.strays(left[0].place.sequence + 1, 2, patience) == left[1:3]
+        strays.append(left[0])
+        await stores.inbox.ack(left[0])
     ids = [[command_id(one.subject, None, None, one.place) for one in some] for some in (taken.messages, strays)]
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == number
-    assert await stores.inbox.stray(patience) is None
+    assert await stores.inbox.strays(1, number, patience) == []
 
 
 async def test_another_message_in_the_same_place_is_not_the_command(stores: Stores) -> None:

@@ -71,7 +71,7 @@ CASES = {
     "inbox.not_opened": Case(InboxLane, "open", at_its_start=True),
     "inbox.crashed": Case(Commands, "_received", poke_inbox, RuntimeError, at_its_start=True),
     "request.crashed": Case(Api, "_command", poke_requests, RuntimeError),
-    "inbox.not_searched": Case(Inbox, "stray"),
+    "inbox.not_searched": Case(Inbox, "strays"),
     "command.not_applied": Case(Commands, "_take", poke_inbox),
     "command.not_kept": Case(Dead, "keep_rejected", poke_rejections, StillOwed),
     "marks.not_forgotten": Case(Forgetter, "_forget", poke_inbox),

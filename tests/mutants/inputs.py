@@ -6,6 +6,7 @@ from tests.mutants.guard import CORE, REAL, Guard, unit
 
 BAD = REAL + "test_bad_input.py::"
 CALLS = "tests/unit/test_actors.py"
+COPIES = REAL + "test_inbox_copies.py::"
 NESTED = "test_scenarios_encoding.py::test_scenario_3"
 
 INPUTS = (
@@ -186,5 +187,26 @@ INPUTS = (
         "            except InvalidCall:  # it says that it is of what can be no key\n                return None\n",
         "",
         (REAL + "test_blob_expiry.py::test_a_blob_of_what_can_be_no_key_is_left_alone_and_hides_no_other",),
+    ),
+    Guard(
+        "input: a stray that is put off hides none that comes after it",
+        "src/tenure/supervisor/commands.py",
+        "                sequence = strays[-1].place.sequence + 1\n                continue\n",
+        "                pass\n",
+        (COPIES + "test_one_of_them_that_cannot_be_carried_out_hides_no_other_and_is_rejected_in_the_end",),
+    ),
+    Guard(
+        "input: a look at a stray counts as a delivery",
+        "src/tenure/supervisor/commands.py",
+        "            await self._received(replace(stray, deliveries=known.deliveries))\n",
+        "            await self._received(stray)\n",
+        (COPIES + "test_one_of_them_that_cannot_be_carried_out_hides_no_other_and_is_rejected_in_the_end",),
+    ),
+    Guard(
+        "input: a stray that was put off is left alone for a while",
+        "src/tenure/supervisor/commands.py",
+        "            stray.again_at = self._stores.clock.steady() + wait\n",
+        "            stray.again_at = 0.0\n",
+        (COPIES + "test_what_the_server_forgot_and_cannot_be_carried_out_is_not_looked_at_all_the_time",),
     ),
 )

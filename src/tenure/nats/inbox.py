@@ -135,23 +135,29 @@ class Inbox:
         """Tell the sender, who listens on ``reply``. A hint: it may get lost, or come again with the message."""
         await self._conn.publish(reply, msgspec.json.encode({"error": reason, "text": text}))
 
-    async def stray(self, patience: Patience) -> Message | None:
-        """The oldest command that the consumer takes for acknowledged and that is stored all the same: nobody will get it.
+    async def strays(self, sequence: int, most: int, patience: Patience) -> list[Message]:
+        """Commands that the consumer takes for acknowledged and that are stored all the same: nobody will get them.
+
+        The oldest from ``sequence`` on, and so many at most.
 
         Kills of the server leave such (ARCHITECTURE, *Decisions*); and one that is just being removed looks so for a moment.
         Raises Unavailable.
         """
-        stream = self._names.inbox_stream
-        wanted = msgspec.json.encode({"seq": 1, "next_by_subj": ">"})
-        found = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience)).message
-        if found is None:  # so it is with an idle inbox: one question
-            return None
-        consumer = _consumer.decode(await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience))
-        if found.seq > consumer.ack_floor.stream_seq:
-            return None
-        headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
-        place = Place(found.seq, _microseconds(found.time))
-        return Message(found.subject, "", place, headers or _NO_HEADERS, found.data)
+        stream, strays, floor = self._names.inbox_stream, list[Message](), -1
+        while len(strays) < most:
+            wanted = msgspec.json.encode({"seq": sequence, "next_by_subj": ">"})
+            found = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience)).message
+            if found is None:  # so it is with an idle inbox: one question
+                break
+            if floor < 0:
+                answer = await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience)
+                floor = _consumer.decode(answer).ack_floor.stream_seq
+            if found.seq > floor:
+                break
+            headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
+            place, sequence = Place(found.seq, _microseconds(found.time)), found.seq + 1
+            strays.append(Message(found.subject, "", place, headers or _NO_HEADERS, found.data))
+        return strays
 
     async def first(self, patience: Patience) -> int:
         """What was stored before this sequence is gone: one question about thousands of commands. Raises Unavailable."""
