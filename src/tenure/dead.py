@@ -82,11 +82,17 @@ class DeadLetters:
             raise EncryptedRecord(kept[-1].sealed, key=letter.key, key_id="")
         actor = self._client.app.actors.get(letter.actor)
 
+        stores, there = self._client.stores, True
+
         async def is_there() -> bool:
             """Asked after the key was read: a letter that is gone by then was replayed before, and its run may be over."""
-            return bool(await self._named(letter))
+            nonlocal there
+            there = await stores.dead.holds(kept[-1], stores.runs.patience())
+            return there
 
         run = await self._client._start(replay_of(letter), actor.result_type if actor else Any, is_there)  # noqa: SLF001  (a submit like the client's own)
+        if not there:  # nothing was started, so nothing is removed
+            return run
         try:
             await self._forget(kept[-1])
         except Unavailable as error:  # never "nothing happened": the run is started

@@ -246,11 +246,12 @@ class Stores:
                 else:
                     await self._apply_one(origin, entry, patience)
             except (
+                InvalidCall,
                 KeyIsLive,
                 NewerSchema,
                 UnreadableRecord,
                 StillOwed,
-            ) as error:  # this target's trouble, not the others'
+            ) as error:  # this target's trouble (it has become too large, say), not the others'
                 unpaid.append(str(error))
                 return None
             return entry

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tenure.core.dead import DeadLetter
 from tenure.core.records import Failure, Task
 from tenure.nats.dead import Kept
 from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tests.contract.support import connect, proxied, say_in_flight
+from tests.deposed import Deposed
 from tests.support import FAST
 
 LETTER = DeadLetter(
@@ -57,3 +60,25 @@ async def test_a_removal_that_the_server_says_is_in_flight_may_be_an_earlier_cop
         await answers
         assert await letters(stores) == []
         assert not await stores.dead.remove(kept, Patience(stores.clock, 5.0))
+
+
+@pytest.mark.parametrize("what", ["a letter that was found is held", "the letter of a replay is removed"])
+async def test_that_there_is_no_letter_is_not_believed_at_once_of_who_shows_no_marker_either(
+    stores: Stores, what: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A leader that was deposed before the letter was stored shows neither, and what was removed has left a marker."""
+    wanted = stores.names.dead_filter("a" if "held" in what else None, "k", "r")
+    deposed = Deposed(stores.conn, monkeypatch)
+    await deposed.sees(f"STREAM.MSG.GET.{stores.names.dead_stream}", {"seq": 1, "next_by_subj": wanted})
+    await stores.dead.keep(LETTER, Patience(stores.clock, 5.0))
+    (kept,) = await letters(stores)
+    deposed.left = 2
+    if "held" in what:
+        assert await stores.dead.holds(kept, Patience(stores.clock, 5.0))
+        await stores.dead.remove(kept, Patience(stores.clock, 5.0))
+    else:
+        await stores.dead.remove_of("k", "r", Patience(stores.clock, 5.0))
+    assert not deposed.left
+    assert await letters(stores) == []
+    deposed.left = 2
+    assert not await stores.dead.holds(kept, Patience(stores.clock, 5.0))

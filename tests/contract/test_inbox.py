@@ -9,6 +9,7 @@ from tenure.core.marks import Place, command_id
 from tenure.nats.inbox import CONSUMER, InboxLane, Message
 from tenure.stores import Stores
 from tests.contract.asked import Puller
+from tests.deposed import Deposed
 from tests.support import wait_until
 
 
@@ -99,14 +100,15 @@ async def test_a_command_has_one_id_whether_it_is_delivered_or_found_as_a_stray(
     strays: list[Message] = []
     for delivered in taken.messages:
         assert await stores.inbox.holds(delivered.place, patience)
-        stray = await stores.inbox.stray(patience)
-        assert stray is not None
-        strays.append(stray)
-        await stores.inbox.ack(stray)
+        left = await stores.inbox.strays(1, number, patience)
+        assert len(left) == number - len(strays)
+        assert await stores.inbox.strays(left[0].place.sequence + 1, 2, patience) == left[1:3]
+        strays.append(left[0])
+        await stores.inbox.ack(left[0])
     ids = [[command_id(one.subject, None, None, one.place) for one in some] for some in (taken.messages, strays)]
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == number
-    assert await stores.inbox.stray(patience) is None
+    assert await stores.inbox.strays(1, number, patience) == []
 
 
 async def test_another_message_in_the_same_place_is_not_the_command(stores: Stores) -> None:
@@ -115,6 +117,34 @@ async def test_another_message_in_the_same_place_is_not_the_command(stores: Stor
     patience = stores.runs.patience()
     assert not await stores.inbox.holds(Place(ack.seq, 1_000), patience)
     assert not await stores.inbox.holds(Place(0, 0), patience)
+
+
+@pytest.mark.parametrize("others", ["none", "older"])
+async def test_that_a_command_is_gone_is_believed_of_nobody_who_has_never_had_it(
+    stores: Stores, others: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was deposed before it was stored says that there is no such message, as any does after its ack."""
+    patience, stream, conn = stores.runs.patience(), stores.names.inbox_stream, stores.conn
+    if others == "older":
+        await conn.put(subject(stores), b"{}")
+    number = 2 if others == "older" else 1
+    deposed = Deposed(conn, monkeypatch)
+    await deposed.sees(f"STREAM.MSG.GET.{stream}", {"seq": number})
+    await deposed.sees(f"STREAM.INFO.{stream}")
+    taken = Taken(stores)
+    await taken.lane.open()
+    assert (await conn.put(subject(stores), b"{}")).seq == number
+    for one in range(1, number + 1):
+        message = await taken.next(one)
+    for left in (1, 2, 4):
+        deposed.left = left
+        assert await stores.inbox.holds(message.place, patience)
+        assert not deposed.left
+    await stores.inbox.ack(message)
+    await gone(stores, message.place)
+    deposed.left = 4
+    assert not await stores.inbox.holds(message.place, patience)
+    await taken.lane.close()
 
 
 async def test_where_there_is_no_inbox_nothing_is_held(stores: Stores) -> None:

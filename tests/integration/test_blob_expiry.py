@@ -170,6 +170,16 @@ async def test_what_is_young_is_left_alone(app: App, client: Client, leftovers: 
     assert await sweep(leftovers) == 1
 
 
+async def test_a_blob_of_what_can_be_no_key_is_left_alone_and_hides_no_other(
+    client: Client, leftovers: Leftovers
+) -> None:
+    """Somebody else stored it: it ends no pass, and no supervisor."""
+    await client.stores.blobs.put("foreign.args", b"data", key="k" * 5_000)
+    await client.stores.blobs.put("r1.args", b"data", key="k")
+    assert await sweep(leftovers) == 1
+    assert await stored(client) == ["args"]
+
+
 async def test_one_look_is_not_enough(app: App, client: Client, leftovers: Leftovers) -> None:
     """A read may be of the past."""
     await client.stores.blobs.put("r1.args", b"data", key="k")

@@ -14,10 +14,11 @@ from tenure import App, Client
 from tenure.core.marks import is_mark
 from tenure.nats.embedded import EmbeddedServer
 from tenure.nats.inbox import CONSUMER
+from tenure.supervisor import commands as supervisor_commands
 from tenure.supervisor.commands import Commands
 from tests.conftest import Supervisors
 from tests.processes import Site
-from tests.strangers import Stranger, another, mortal_app, phase, until_empty, until_forgotten
+from tests.strangers import Stranger, another, mortal_app, phase, rejected, until_empty, until_forgotten
 from tests.support import FAST, wait_until
 
 
@@ -81,12 +82,9 @@ async def test_copies_that_the_server_does_not_know_any_more_are_one_command_eac
 # -- forgotten by the server ---------------------------------------------------------------------------------------
 
 
-async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all_the_same(
-    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
-) -> None:
+async def forgotten_by_the_server(client: Client, stranger: Stranger) -> None:
     """Kills of the server leave such messages below the ack floor; so does a consumer whose filter is put back, every time."""
-    stores, stream = client.stores, app.names.inbox_stream
-    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
+    stores, stream = client.stores, client.app.names.inbox_stream
     await stranger.send("cancel", Tenure_Key="nobody")
     config = {"durable_name": CONSUMER, "ack_policy": "explicit", "filter_subject": f"{stranger.root}.cancel"}
     await stores.conn.api(f"CONSUMER.DURABLE.CREATE.{stream}.{CONSUMER}", {"stream_name": stream, "config": config})
@@ -95,13 +93,66 @@ async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all
     await stranger.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{CONSUMER}", b"1", reply=inbox)
     await stranger.client.request((await pulled.next_msg(timeout=5)).reply, b"+ACK", timeout=5)
     await stores.inbox.ensure_consumer()
-    assert await stores.inbox.stray(stores.runs.patience()) is not None
+    assert await stores.inbox.strays(1, 1, stores.runs.patience())
+
+
+async def test_a_command_that_its_consumer_takes_for_acknowledged_is_applied_all_the_same(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors
+) -> None:
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
+    await forgotten_by_the_server(client, stranger)
     async with supervisors.run(app) as supervisor:
         await phase(client, "lost")
         await until_empty(stranger, client)
         await until_forgotten(client, "lost")
         assert supervisor.metrics.repairs["stray"] == 1
         assert supervisor.metrics.commands["submit", "applied"] == 1
+
+
+async def test_one_of_them_that_cannot_be_carried_out_hides_no_other_and_is_rejected_in_the_end(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No nak puts it off, so that is done here; and it has no number of deliveries but that of the looks."""
+    monkeypatch.setattr(supervisor_commands, "_STRAY_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor_commands, "_LONGEST_SECONDS", 0.25)
+    monkeypatch.setattr(supervisor_commands, "_STRAYS_AT_ONCE", 2)
+    app.config = replace(app.config, command_patience_seconds=0.1)
+    for actor in ("unknown", "unheard", "strange"):
+        await stranger.send(f"submit.{actor}", {}, Tenure_Key=actor)
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="lost")
+    await forgotten_by_the_server(client, stranger)
+    async with supervisors.run(app) as supervisor:
+        await phase(client, "lost")
+        assert supervisor.metrics.commands["submit", "rejected"] == 0
+        await rejected(client, 3)
+        await until_empty(stranger, client)
+        assert supervisor.metrics.commands["submit", "put_off"] == 3 * 8
+        assert supervisor.metrics.repairs["stray"] == 4
+
+
+async def test_what_the_server_forgot_and_cannot_be_carried_out_is_not_looked_at_all_the_time(
+    app: App, client: Client, stranger: Stranger, supervisors: Supervisors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few that crash whoever applies them would end the supervisor: so many unexpected errors a minute are too many."""
+    monkeypatch.setattr(supervisor_commands, "_STRAY_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor_commands, "_SHORTEST_SECONDS", 30.0)
+    for number in range(3):
+        await stranger.send("submit.unknown", {}, Tenure_Key=f"{number}")
+    await stranger.send("submit.add", {"one": 1}, Tenure_Key="first")
+    await forgotten_by_the_server(client, stranger)
+    async with supervisors.run(app) as supervisor:
+        await phase(client, "first")
+        passes = 0
+        strays = supervisor.stores.inbox.strays
+
+        async def counted(*args: Any) -> Any:
+            nonlocal passes
+            passes += 1
+            return await strays(*args)
+
+        monkeypatch.setattr(supervisor.stores.inbox, "strays", counted)
+        await wait_until(lambda: passes > 10, description="they were looked at again and again")
+        assert supervisor.metrics.commands["submit", "put_off"] == 3
 
 
 # -- many ----------------------------------------------------------------------------------------------------------

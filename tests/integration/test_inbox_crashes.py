@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App, Client
+from tenure.core.marks import Place
 from tenure.nats.inbox import Message
+from tenure.nats.patience import Patience
 from tenure.supervisor.marks import LATER_SECONDS
 from tenure.wishes import Refusal
 from tests.conftest import Supervisors, Workers
@@ -236,6 +238,38 @@ async def test_a_record_does_not_expire_before_its_command_is_acknowledged(
                 return status is None
 
             await wait_until(gone, description="it expires once the command is forgotten")
+
+
+# -- a look that is wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["replace.add", "cancel"])
+async def test_what_the_inbox_does_not_show_is_not_acknowledged(
+    what: str,
+    app: App,
+    client: Client,
+    stranger: Stranger,
+    supervisors: Supervisors,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If it is gone an ack is of no use; if it is not, a look was answered wrongly, and an accepted command would be lost."""
+    live = await client.submit(app.actors["add"].call(1), key="k")
+    looks: list[bool] = []
+    async with supervisors.run(app) as supervisor:
+        holds = supervisor.stores.inbox.holds
+
+        async def wrong_at_first(place: Place, patience: Patience) -> bool:
+            looks.append(await holds(place, patience))
+            return looks[-1] and len(looks) > 1
+
+        monkeypatch.setattr(supervisor.stores.inbox, "holds", wrong_at_first)
+        await stranger.send(what, None if what == "cancel" else {"one": 2}, Tenure_Key="k")
+        await until_empty(stranger, client)
+        status = await client.status("k")
+        assert status is not None
+        assert (status.phase == "cancelled") if what == "cancel" else (status.generation == 2)
+        assert (await live.status() is None) == (what != "cancel")
+        assert looks[0]
 
 
 # -- frozen, then late ---------------------------------------------------------------------------------------------

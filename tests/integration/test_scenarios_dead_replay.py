@@ -19,6 +19,7 @@ from tenure import (
 from tenure.core.aftermath import derived_id
 from tenure.core.records import encode
 from tests.conftest import Supervisors, Workers
+from tests.deposed import Deposed
 from tests.poison import Poison, fails_for_good, held
 from tests.proxy import Proxy, record
 from tests.support import wait_until
@@ -122,6 +123,29 @@ async def test_a_replay_cut_down_before_it_removed_the_letter_starts_one_run(
             assert await client.run("k").result(5)
             assert not (await held(fresh, "k")).seen
     assert poison.bodies == 1 + 1 + 2 * (meanwhile == "the key has moved on")
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_a_replay_that_does_not_find_its_letter_again_removes_none(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch, *, lasts: bool
+) -> None:
+    """A leader that was deposed before the letter was stored says that it was replayed: nothing would run, and the letter be gone."""
+    poison = Poison(app, retry=None)
+    app.config = replace(app.config, patience_seconds=1.0)
+    async with workers.run(app), app.connect(workers.url) as far:
+        dead = await far.submit(poison.actor.call("again"), key="k", delay=0.5)
+        deposed, names = Deposed(far.stores.conn, monkeypatch), app.names
+        letter = {"seq": 1, "next_by_subj": names.dead("poison", "k", dead.run_id)}
+        await deposed.sees(f"STREAM.MSG.GET.{names.dead_stream}", letter)
+        await dead.wait(5)
+        poison.fails = False
+        deposed.left = 10_000 if lasts else 1
+        run = await far.dead.replay("k")
+        assert run is not None
+        assert deposed.left < 10_000
+        if not lasts:
+            assert await run.result(5) == "again"
+        assert (run.accepted, len(await client.dead.list())) == ((False, 1) if lasts else (True, 0))
 
 
 async def test_two_replays_at_once_start_one_run(app: App, client: Client, workers: Workers) -> None:

@@ -83,7 +83,7 @@ LOOPS: dict[str, tuple[type, str, Callable[[Supervisor], Awaitable[None]]]] = {
     "releases": (Releases, "_work", poke_switches),
     "keeper": (Keepers, "_look_after", poke_keepers),
     "inbox": (InboxLane, "tend", poke_nothing),
-    "strays": (Inbox, "stray", poke_nothing),
+    "strays": (Inbox, "strays", poke_nothing),
     "marks": (Forgetter, "_forget", poke_inbox),
     "blobs": (Leftovers, "remove", poke_nothing),
     "command": (Commands, "_take", poke_inbox),

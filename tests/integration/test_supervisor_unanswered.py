@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import App
-from tenure.core.errors import StillOwed, Unavailable, UnreadableRecord
+from tenure.core.errors import InvalidCall, StillOwed, Unavailable, UnreadableRecord
 from tenure.nats import presence
 from tenure.nats.dead import Dead
 from tenure.nats.inbox import Inbox, InboxLane
@@ -71,13 +71,14 @@ CASES = {
     "inbox.not_opened": Case(InboxLane, "open", at_its_start=True),
     "inbox.crashed": Case(Commands, "_received", poke_inbox, RuntimeError, at_its_start=True),
     "request.crashed": Case(Api, "_command", poke_requests, RuntimeError),
-    "inbox.not_searched": Case(Inbox, "stray"),
+    "inbox.not_searched": Case(Inbox, "strays"),
     "command.not_applied": Case(Commands, "_take", poke_inbox),
     "command.not_kept": Case(Dead, "keep_rejected", poke_rejections, StillOwed),
     "marks.not_forgotten": Case(Forgetter, "_forget", poke_inbox),
     "blobs.not_looked_at": Case(Leftovers, "remove"),
     "schedule.not_kept": Case(Runs, "commit", at_its_start=True),
     "schedule.passed_over": Case(Runs, "commit", error=UnreadableRecord, at_its_start=True),
+    "schedule.passed_over for it has become too large": Case(Runs, "commit", error=InvalidCall, at_its_start=True),
     "switch.not_released": Case(Releases, "_work", poke_switches),
     "key.not_repaired": Case(Keepers, "_look_after", poke_keepers),
     "record.passed_over": Case(Keepers, "_look_after", poke_keepers, UnreadableRecord),

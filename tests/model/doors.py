@@ -41,7 +41,7 @@ class Doors:
                 yield ("ask_for", number)
 
     def is_delivered(self, letter: Letter) -> bool:
-        """What the server takes for acknowledged is looked for (``Inbox.stray``)."""
+        """What the server takes for acknowledged is looked for (``Inbox.strays``)."""
         return not letter.stray or "strays" not in self.world.without
 
     def may_ask(self, state: State, number: int) -> bool:

@@ -23,6 +23,7 @@ from tests.mutants.decisions import DECISIONS
 from tests.mutants.deeds import DEEDS
 from tests.mutants.deeds_gaps import GAPS
 from tests.mutants.deeds_rates import RATES
+from tests.mutants.deposed import DEPOSED
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.inputs import INPUTS
@@ -32,7 +33,21 @@ from tests.mutants.switches import SWITCHES
 
 ROOT = Path(__file__).parents[2]
 
-GUARDS = (*BLOBS, *BODIES, *BULK, *DECISIONS, *DEEDS, *FIELD, *GAPS, *INPUTS, *LIMITS, *RATES, *SEALING, *SWITCHES)
+GUARDS = (
+    *BLOBS,
+    *BODIES,
+    *BULK,
+    *DECISIONS,
+    *DEEDS,
+    *DEPOSED,
+    *FIELD,
+    *GAPS,
+    *INPUTS,
+    *LIMITS,
+    *RATES,
+    *SEALING,
+    *SWITCHES,
+)
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1

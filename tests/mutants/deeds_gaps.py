@@ -162,9 +162,9 @@ GAPS = (
     ),
     Guard(
         "gap, repairers: a replay that was cut off is finished",
-        _KEEPERS,
-        "                await self._stores.dead.remove(kept, patience)\n",
-        "                pass\n",
+        "src/tenure/nats/dead.py",
+        "            await self.remove(kept, patience)\n",
+        "            pass\n",
         _repairer("caller_that_dies_when_it_has_replayed_a_letter_and_not_removed_it"),
     ),
     Guard(

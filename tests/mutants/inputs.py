@@ -6,6 +6,7 @@ from tests.mutants.guard import CORE, REAL, Guard, unit
 
 BAD = REAL + "test_bad_input.py::"
 CALLS = "tests/unit/test_actors.py"
+COPIES = REAL + "test_inbox_copies.py::"
 NESTED = "test_scenarios_encoding.py::test_scenario_3"
 
 INPUTS = (
@@ -165,5 +166,47 @@ INPUTS = (
         "            if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:\n",
         "            if False:\n",
         (BAD + "test_a_worker_that_does_not_know_an_actor_hands_it_on_and_never_loses_it",),
+    ),
+    Guard(
+        "input: what one key owes and no message can hold any more keeps nothing from the others",
+        "src/tenure/stores.py",
+        "            except (\n                InvalidCall,\n                KeyIsLive,\n",
+        "            except (\n                KeyIsLive,\n",
+        (REAL + "test_outbox.py",),
+    ),
+    Guard(
+        "input: a schedule that cannot be stored ends no supervisor",
+        "src/tenure/supervisor/schedules.py",
+        "        except TenureError as error:  # this key's trouble",
+        "        except ZeroDivisionError as error:  # this key's trouble",
+        (REAL + "test_supervisor_unanswered.py::test_what_gets_no_answer_is_told_and_done_at_the_next_look",),
+    ),
+    Guard(
+        "input: a blob of what can be no key ends no supervisor",
+        "src/tenure/supervisor/blobs.py",
+        "            except InvalidCall:  # it says that it is of what can be no key\n                return None\n",
+        "",
+        (REAL + "test_blob_expiry.py::test_a_blob_of_what_can_be_no_key_is_left_alone_and_hides_no_other",),
+    ),
+    Guard(
+        "input: a stray that is put off hides none that comes after it",
+        "src/tenure/supervisor/commands.py",
+        "                sequence = strays[-1].place.sequence + 1\n                continue\n",
+        "                pass\n",
+        (COPIES + "test_one_of_them_that_cannot_be_carried_out_hides_no_other_and_is_rejected_in_the_end",),
+    ),
+    Guard(
+        "input: a look at a stray counts as a delivery",
+        "src/tenure/supervisor/commands.py",
+        "            await self._received(replace(stray, deliveries=known.deliveries))\n",
+        "            await self._received(stray)\n",
+        (COPIES + "test_one_of_them_that_cannot_be_carried_out_hides_no_other_and_is_rejected_in_the_end",),
+    ),
+    Guard(
+        "input: a stray that was put off is left alone for a while",
+        "src/tenure/supervisor/commands.py",
+        "            stray.again_at = self._stores.clock.steady() + wait\n",
+        "            stray.again_at = 0.0\n",
+        (COPIES + "test_what_the_server_forgot_and_cannot_be_carried_out_is_not_looked_at_all_the_time",),
     ),
 )

@@ -123,6 +123,25 @@ class Dead:
         )
         return revision > 0 or unsure  # then by my own earlier copy, as far as anybody can tell
 
+    async def holds(self, kept: Kept, patience: Patience) -> bool:
+        """Whether a letter that was found is still there. Raises Unavailable.
+
+        One that was removed has left its marker. Who shows neither may be a leader that was deposed, and does not know it
+        yet, before the letter was stored: asked again while ``patience`` lasts.
+        """
+        while True:
+            found = await self._next(self._subject(kept.letter), kept.sequence, patience)
+            if found is not None or not await patience.pause():
+                return found is not None and found[0] == kept.sequence
+
+    async def remove_of(self, key: str, run_id: str, patience: Patience) -> None:
+        """Remove the letter of a run that had one, if it is still there. Raises as ``remove``; who shows nothing: as for ``holds``."""
+        wanted = self._names.dead_filter(None, key, run_id)
+        while await self._next(wanted, 1, patience) is None and await patience.pause():
+            pass
+        async for kept in self.find(patience, key=key, run_id=run_id):
+            await self.remove(kept, patience)
+
     async def find(
         self,
         patience: Patience,

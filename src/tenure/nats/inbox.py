@@ -64,8 +64,14 @@ class Message(msgspec.Struct, frozen=True):
     deliveries: int = 1
 
 
+class _State(msgspec.Struct, frozen=True):
+    first_seq: int = 0
+    last_seq: int = 0
+
+
 class _Info(msgspec.Struct):
-    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    created: str = ""
+    state: _State = _State()
     error: ApiError | None = None
 
 
@@ -129,43 +135,66 @@ class Inbox:
         """Tell the sender, who listens on ``reply``. A hint: it may get lost, or come again with the message."""
         await self._conn.publish(reply, msgspec.json.encode({"error": reason, "text": text}))
 
-    async def stray(self, patience: Patience) -> Message | None:
-        """The oldest command that the consumer takes for acknowledged and that is stored all the same: nobody will get it.
+    async def strays(self, sequence: int, most: int, patience: Patience) -> list[Message]:
+        """Commands that the consumer takes for acknowledged and that are stored all the same: nobody will get them.
+
+        The oldest from ``sequence`` on, and so many at most.
 
         Kills of the server leave such (ARCHITECTURE, *Decisions*); and one that is just being removed looks so for a moment.
         Raises Unavailable.
         """
-        stream = self._names.inbox_stream
-        wanted = msgspec.json.encode({"seq": 1, "next_by_subj": ">"})
-        found = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience)).message
-        if found is None:  # so it is with an idle inbox: one question
-            return None
-        consumer = _consumer.decode(await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience))
-        if found.seq > consumer.ack_floor.stream_seq:
-            return None
-        headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
-        place = Place(found.seq, _microseconds(found.time))
-        return Message(found.subject, "", place, headers or _NO_HEADERS, found.data)
+        stream, strays, floor = self._names.inbox_stream, list[Message](), -1
+        while len(strays) < most:
+            wanted = msgspec.json.encode({"seq": sequence, "next_by_subj": ">"})
+            found = _got.decode(await self._ask(f"STREAM.MSG.GET.{stream}", wanted, patience)).message
+            if found is None:  # so it is with an idle inbox: one question
+                break
+            if floor < 0:
+                answer = await self._ask(f"CONSUMER.INFO.{stream}.{CONSUMER}", b"", patience)
+                floor = _consumer.decode(answer).ack_floor.stream_seq
+            if found.seq > floor:
+                break
+            headers = await self._conn.raw._process_headers(found.hdrs)  # noqa: SLF001  (it has no other way)
+            place, sequence = Place(found.seq, _microseconds(found.time)), found.seq + 1
+            strays.append(Message(found.subject, "", place, headers or _NO_HEADERS, found.data))
+        return strays
 
     async def first(self, patience: Patience) -> int:
         """What was stored before this sequence is gone: one question about thousands of commands. Raises Unavailable."""
-        answer = await self._ask(f"STREAM.INFO.{self._names.inbox_stream}", b"", patience)
-        info = _info.decode(answer)
-        if info.error is not None and info.error.err_code != NO_STREAM:
-            raise Unavailable(f"cannot look at the inbox: {info.error.description}")
-        return int(info.state.get("first_seq", 0))
+        return (await self._look(patience)).state.first_seq
 
     async def holds(self, place: Place, patience: Patience) -> bool:
-        """Whether the command that lies there is still stored: else it was acknowledged. Raises Unavailable."""
+        """Whether the command that lies there is still stored: else it was acknowledged. Raises Unavailable.
+
+        That it is not is believed of nobody who has never had it: so it is with a leader that was deposed, and does not know it
+        yet, before the command was stored. One that has had later ones, or has counted that far, has had this one too.
+        """
         body = msgspec.json.encode({"seq": place.sequence})
+        had = False
         while True:
             got = _got.decode(await self._ask(f"STREAM.MSG.GET.{self._names.inbox_stream}", body, patience))
             if got.message is not None:  # another one, if the stream was made again
                 return _microseconds(got.message.time) == place.stored_us
-            if place.sequence == 0 or (got.error is not None and got.error.err_code in {NO_MESSAGE, NO_STREAM}):
+            code = got.error.err_code if got.error is not None else 0
+            if place.sequence == 0 or code == NO_STREAM or (code == NO_MESSAGE and had):
                 return False
+            if code == NO_MESSAGE:
+                info = await self._look(patience)
+                if info.error is not None or info.state.first_seq > place.sequence or _was_made_after(info, place):
+                    return False
+                had = info.state.last_seq >= place.sequence
+                if had:  # this one is asked: between the two answers another may have become the leader
+                    continue
             if not await patience.pause():
-                raise Unavailable(f"cannot look into the inbox: {got.error.description if got.error else 'no answer'}")
+                why = got.error.description if got.error else "no answer"
+                raise Unavailable(f"cannot look into the inbox: {why}")
+
+    async def _look(self, patience: Patience) -> _Info:
+        """At the stream; its ``error`` says only that there is none. Raises Unavailable."""
+        info = _info.decode(await self._ask(f"STREAM.INFO.{self._names.inbox_stream}", b"", patience))
+        if info.error is not None and info.error.err_code != NO_STREAM:
+            raise Unavailable(f"cannot look at the inbox: {info.error.description}")
+        return info
 
     async def _ask(self, call: str, body: bytes, patience: Patience) -> bytes:
         while True:
@@ -201,6 +230,10 @@ class Inbox:
 def _microseconds(time: str) -> int:
     """Whole ones since the epoch, the rest cut off as in a delivery's ack subject: rounded, a command would have two ids [15]."""
     return (datetime.fromisoformat(time) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _was_made_after(info: _Info, place: Place) -> bool:
+    return bool(info.created) and _microseconds(info.created) > place.stored_us
 
 
 class InboxLane(Pull):

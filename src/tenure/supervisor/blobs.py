@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tenure.core.errors import NewerSchema, Unavailable, UnreadableRecord
+from tenure.core.errors import InvalidCall, NewerSchema, Unavailable, UnreadableRecord
 from tenure.core.payloads import named_by, named_by_letter
 from tenure.metrics import Metrics
 from tenure.nats.blobs import Kept
@@ -94,6 +94,8 @@ class Leftovers:
             try:
                 found = await self._stores.runs.read(key, self._patience())
             except (NewerSchema, UnreadableRecord):  # nobody here knows what it names
+                return None
+            except InvalidCall:  # it says that it is of what can be no key
                 return None
             if found.record is not None and blob.name in named_by(found.record):
                 return None

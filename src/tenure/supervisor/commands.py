@@ -8,9 +8,11 @@ without looking, *after* that read, whether the message is still stored; and the
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.actors import Actor
@@ -35,9 +37,17 @@ _log = get_logger("tenure.supervisor")
 _TEND_SECONDS = 1.0
 _STRAY_SECONDS = 2.0
 """In so long the server has removed what was acknowledged."""
+_STRAYS_AT_ONCE = 100
 _MANY_DELIVERIES = 8
 """A command is not given up before so many looks: each may be that of another supervisor, which knows more actors."""
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.25, 30.0
+
+
+class _Stray(Struct):
+    """A command that the server has forgotten to deliver: how often it was taken in, when it may be again (never: it is in hand)."""
+
+    deliveries: int = 0
+    again_at: float = 0.0
 
 
 class Commands:
@@ -50,6 +60,7 @@ class Commands:
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
         self._at_once = stores.config.commands_at_once
         self._in_hand = 0
+        self._strays: dict[Place, _Stray] = {}
         self._crashes = Crashes(stores.clock)
         self._lane: InboxLane | None = None
         self.forgetter = Forgetter(stores, metrics)
@@ -87,21 +98,36 @@ class Commands:
                 await stores.inbox.nak(self._queue.get_nowait())
 
     async def find_strays(self) -> None:
-        """Take in, again and again until cancelled, what the server has forgotten to deliver."""
-        known: Place | None = None
+        """Take in, again and again until cancelled, what the server has forgotten to deliver and is there a second time."""
+        sequence, seen = 1, set[Place]()
         while True:
             await asyncio.sleep(_STRAY_SECONDS)
             stores = self._stores
+            patience = Patience(stores.clock, stores.config.patience_seconds)
             try:
-                stray = await stores.inbox.stray(Patience(stores.clock, stores.config.patience_seconds))
+                strays = await stores.inbox.strays(sequence, _STRAYS_AT_ONCE, patience)
             except Unavailable as error:
                 _log.warning("inbox.not_searched", error=str(error))
                 continue
-            if stray is not None and stray.place == known:
+            for stray in strays:
+                seen.add(stray.place)
+                await self._take_in(stray)
+            if len(strays) == _STRAYS_AT_ONCE:  # those that are put off again and again hide none that come after them
+                sequence = strays[-1].place.sequence + 1
+                continue
+            self._strays = {place: stray for place, stray in self._strays.items() if place in seen}
+            sequence, seen = 1, set()
+
+    async def _take_in(self, stray: Message) -> None:
+        known = self._strays.get(stray.place)
+        if known is None:
+            self._strays[stray.place] = _Stray()
+        elif self._stores.clock.steady() >= known.again_at:
+            known.deliveries, known.again_at = known.deliveries + 1, math.inf
+            if known.deliveries == 1:
                 self._metrics.repairs["stray"] += 1
                 _log.warning("command.stray", subject=stray.subject, place=stray.place)
-                await self._received(stray)
-            known = stray.place if stray is not None else None
+            await self._received(replace(stray, deliveries=known.deliveries))
 
     async def _received(self, message: Message) -> None:
         self._in_hand += 1
@@ -123,6 +149,7 @@ class Commands:
                 await self._handle(message)
             finally:
                 self._in_hand -= 1
+                self._let_go(message)
             await self._refill()
 
     async def _handle(self, message: Message) -> None:
@@ -162,14 +189,17 @@ class Commands:
         patience = Patience(stores.clock, stores.config.patience_seconds)
         try:
             result = await self._commit(message, wish, patience)
+            if result is None:  # no ack: where the inbox was wrong, it would lose what was accepted
+                await self._put_off(message)
+                return "kept"
             return await self._done(message, wish, result, patience)
         except (NewerSchema, UnreadableRecord) as error:  # for a newer Tenure, or for people
             return await self._refused(message, Refusal("unreadable", str(error)))
         except InvalidCall as error:
             return await self._refused(message, Refusal("too_large", str(error)))
 
-    async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined:
-        """Store what the command changes.
+    async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined | None:
+        """Store what the command changes; None: its message is not stored any more, as the inbox says.
 
         Whatever is written was read, and then the message was seen; but for the first try of what expects nothing. What may
         have been rejected already, and its sender told, is looked for as well.
@@ -181,10 +211,10 @@ class Commands:
             command = replace(command, task=task)
         again = message.deliveries > 1 or not message.reply
         looks = again or may_be_rejected(command)
-        first = at is not None and not again
+        first, stored = at is not None and not again, True
 
         async def is_stored() -> bool:
-            nonlocal first
+            nonlocal first, stored
             blind, first = first, False
             if blind:
                 return True
@@ -196,8 +226,8 @@ class Commands:
             lost = await stores.lost_holder(result)
             if lost is not None:
                 command = replace(command, lost=lost)
-                return await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
-        return result
+                result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
+        return result if stored else None
 
     async def _done(self, message: Message, wish: Wish, result: Committed | Declined, patience: Patience) -> str:
         stores, command = self._stores, wish.command
@@ -269,8 +299,15 @@ class Commands:
     async def _put_off(self, message: Message) -> None:
         """Have it delivered again, to whoever asks first; the later, the longer it has waited already."""
         age = self._stores.clock.now() - _sent_at(message)
-        wait = min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, age / 4))
-        await self._stores.inbox.nak(message, wait * (0.75 + 0.5 * self._stores.clock.random()))
+        wait = min(_LONGEST_SECONDS, max(_SHORTEST_SECONDS, age / 4)) * (0.75 + 0.5 * self._stores.clock.random())
+        self._let_go(message, wait)
+        await self._stores.inbox.nak(message, wait)
+
+    def _let_go(self, message: Message, wait: float = 0.0) -> None:
+        """A stray that is still there after that is to be taken in again: the server does not deliver it."""
+        stray = None if message.reply else self._strays.get(message.place)
+        if stray is not None and stray.again_at == math.inf:
+            stray.again_at = self._stores.clock.steady() + wait
 
 
 def _id_of(message: Message) -> str:

@@ -296,8 +296,7 @@ class Keepers:
             return not await self._stores.inbox.holds(place, patience)
         run_id = replayed(seen)
         if run_id is not None:
-            async for kept in self._stores.dead.find(patience, key=key, run_id=run_id):
-                await self._stores.dead.remove(kept, patience)
+            await self._stores.dead.remove_of(key, run_id, patience)
             return True
         origin = (await self._stores.runs.read(seen.origin, patience)).record
         return origin is None or not any(entry.id == seen.id for entry in origin.outbox)

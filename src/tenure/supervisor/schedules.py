@@ -12,7 +12,7 @@ from typing import Any
 
 from tenure.actors import Actor, module_of
 from tenure.core import commands as c
-from tenure.core.errors import NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
+from tenure.core.errors import OutcomeUnknown, TenureError, Unavailable
 from tenure.core.outcomes import Why
 from tenure.core.records import TERMINAL, State
 from tenure.core.sweeps import is_orphan
@@ -100,10 +100,10 @@ class Schedules:
                 record = result.found.record
                 actor = record.task.actor if record is not None else ""
                 _log.warning("schedule.key_taken", key=key, actor=actor, hint="it starts once that run has ended")
-        except (NewerSchema, UnreadableRecord, StillOwed) as error:  # for a newer Tenure, for people, or for a keeper
-            _log.warning("schedule.passed_over", key=key, error=str(error))
         except (Unavailable, OutcomeUnknown) as error:  # the next round asks again
             self._metrics.errors["server"] += 1
             _log.warning("schedule.not_kept", key=key, error=str(error))
             if isinstance(command, c.Retire):  # it may be long until a sweep sees it again
                 self._gone.add(key)
+        except TenureError as error:  # this key's trouble: for a newer Tenure, for people, or for a keeper
+            _log.warning("schedule.passed_over", key=key, error=str(error))

@@ -1,0 +1,61 @@
+"""What an outcome owes to other keys: one of them that cannot take it keeps nothing from the others, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from tenure import App, Client
+from tenure.core import commands as c
+from tenure.core.errors import StillOwed
+from tenure.core.records import Entry, Holder
+from tenure.nats.connection import Connection
+from tenure.nats.runs import Committed
+
+MOST = 50_000
+
+
+@pytest.fixture
+def app(app: App) -> App:
+    @app.actor
+    async def echo(text: str) -> str:
+        return text
+
+    return app
+
+
+def entry(app: App, key: str, text: str = "small") -> Entry:
+    call = app.actors["echo"].call(text)
+    return Entry(id=f"o-{key}", key=key, run_id=f"r-{key}", task=replace(call.task, args=Raw(call.args)))
+
+
+async def owes(client: Client, app: App, *entries: Entry) -> Committed:
+    """``parent`` has ended and owes these; its process was killed just then."""
+    runs = client.stores.runs
+    run = await client.submit(app.actors["echo"].call("x"), key="parent")
+    await runs.commit("parent", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    holder = Holder(session="s", run_id=run.run_id, attempt=1)
+    done = await runs.commit("parent", c.Succeed(holder=holder, next_run_id="", outbox=entries))
+    assert isinstance(done, Committed)
+    return done
+
+
+async def test_what_no_message_can_hold_any_more_keeps_the_others_from_nothing(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry fits, but not beside what the record of its key holds already."""
+    stores = client.stores
+    full = await client.submit(app.actors["echo"].call("x"), key="full")
+    await stores.runs.commit("full", c.Claim(session="s", run_id=full.run_id, next_run_id=""))
+    holder = Holder(session="s", run_id=full.run_id, attempt=1)
+    result = Raw(b'"%s"' % (b"x" * MOST))
+    await stores.runs.commit("full", c.Succeed(holder=holder, next_run_id="", result=result))
+    await owes(client, app, entry(app, "full", "x" * MOST), entry(app, "other"))
+    monkeypatch.setattr(Connection, "max_payload", int(1.5 * MOST))
+    with pytest.raises(StillOwed, match="still owes 1 runs or dead letters"):
+        await stores.complete(await stores.runs.read("parent"), stores.runs.patience())
+    assert await client.status("other") is not None
+    found = await stores.runs.read("parent")
+    assert found.record is not None
+    assert [owed.key for owed in found.record.outbox] == ["full"]
