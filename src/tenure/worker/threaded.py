@@ -18,7 +18,7 @@ from tenure.worker.table import Live
 
 
 class Threaded:
-    """One call. Not a future of the pool: what tells the loop is here, so it costs no more than that would."""
+    """One call. What the pool has of it is not waited for: that ends with the waiting, or is never had."""
 
     __slots__ = ("_call", "_ended", "_loop", "_outcome", "_turn")
 
@@ -31,8 +31,8 @@ class Threaded:
 
     def start(self, pool: ThreadPoolExecutor) -> None:
         """Raises RuntimeError where no thread can be started: the call is not made then, whatever the pool does later."""
-        try:
-            pool.submit(contextvars.copy_context().run, self._run)
+        try:  # by way of the loop: in memory there are no threads
+            self._loop.run_in_executor(pool, contextvars.copy_context().run, self._run)
         except RuntimeError:
             if self.drop():  # else a thread that came free in this very moment has it
                 raise
