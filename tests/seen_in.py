@@ -116,7 +116,10 @@ SEEN_IN = {
     ),
     "run.ended": "tests/e2e/test_secrets.py::test_no_argument_result_or_password_is_in_what_a_worker_says",
     "run.fenced": "tests/integration/test_supervisor_repairs.py::test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker",
-    "run.given_up": "tests/integration/test_counting.py::test_an_end_is_counted_and_told_though_nobody_takes_its_dead_letter",
+    "run.given_up": (
+        "tests/integration/test_races_bodies.py::"
+        "test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_sent_it[0]"
+    ),
     "run.not_evicted": (
         "tests/integration/test_worker_unanswered.py::test_an_attempt_that_overstays_is_ended_once_the_server_answers"
     ),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.core.dead import DeadLetter
+from tenure.core.errors import StillOwed
 from tenure.core.records import Failure, Task
 from tenure.nats.dead import Kept
 from tenure.nats.patience import Patience
@@ -82,3 +86,32 @@ async def test_that_there_is_no_letter_is_not_believed_at_once_of_who_shows_no_m
     assert await letters(stores) == []
     deposed.left = 2
     assert not await stores.dead.holds(kept, Patience(stores.clock, 5.0))
+
+
+async def test_a_stream_that_refuses_is_asked_once_for_each_letter_until_it_takes_one(
+    nats_server: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Five times for the first one: a moment later it may take that. There may be thousands, which others wait for."""
+    async with connect(nats_server, namespace, FAST) as stores:
+        put, tries = stores.conn.put, list[str]()
+
+        async def counted(subject: str, *args: Any, **kwargs: Any) -> Any:
+            tries.append(subject)
+            return await put(subject, *args, **kwargs)
+
+        monkeypatch.setattr(stores.conn, "put", counted)
+
+        async def asked(number: int) -> int:
+            tries.clear()
+            letter = replace(LETTER, run_id=f"r{number}")
+            with contextlib.suppress(StillOwed):
+                await stores.dead.keep(letter, Patience(stores.clock, 20.0))
+            return len(tries)
+
+        await stores.conn.api(f"STREAM.DELETE.{stores.names.dead_stream}", {})
+        assert [await asked(number) for number in range(3)] == [5, 1, 1]
+        async with connect(nats_server, namespace):  # makes what is missing
+            pass
+        assert [await asked(number) for number in range(2)] == [1, 1]
+        await stores.conn.api(f"STREAM.DELETE.{stores.names.dead_stream}", {})
+        assert [await asked(number) for number in range(2, 4)] == [5, 1]

@@ -228,6 +228,42 @@ async def test_a_dead_stream_that_is_gone_costs_no_slot(app: App, client: Client
         await wait_until(lambda: client.dead.get("k"), description="the redelivered message pays the debt")
 
 
+async def refuse(client: Client, most: int) -> None:
+    """The dead stream takes no message of more bytes; -1: every one."""
+    call = client.stores.conn.api
+    info = await call(f"STREAM.INFO.{client.stores.names.dead_stream}", {})
+    assert isinstance(info, dict)
+    changed = await call(f"STREAM.UPDATE.{client.stores.names.dead_stream}", info["config"] | {"max_msg_size": most})
+    assert isinstance(changed, dict), changed
+
+
+async def test_runs_that_owe_a_letter_keep_no_others_from_their_slots(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Twenty of them, two slots, no supervisor. Their messages come again, ever later, until the letters are taken."""
+    poison = Poison(app, retry=None)
+
+    @app.actor
+    async def fine() -> str:
+        return "fine"
+
+    async with workers.run(app, concurrency=2) as running:
+        await refuse(client, 8)
+        owing = [await client.submit(poison.actor.call(), key=f"k{number}") for number in range(20)]
+        for run in owing:
+            assert (await run.wait(20)).phase == "failed"
+        for _ in range(50):
+            assert await (await client.submit(fine.call())).result(2) == "fine"
+        assert running.worker._remnants is not None
+        assert not running.worker._remnants._unheard, "none of them is taken for one whose fate is unknown"
+        await refuse(client, -1)
+
+        async def taken() -> bool:
+            return len(await client.dead.list(limit=100)) == len(owing)
+
+        await wait_until(taken, description="every letter is taken at last", timeout=20.0)
+
+
 # -- looking ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,12 +1,17 @@
-"""Guards of fires and bodies: what a deploy leaves of a fire that waits, and when a body may start, and has ended."""
+"""Guards of fires and bodies: what a deploy leaves of a fire that waits, when a body may start and has ended, and what it owes."""
 
 from __future__ import annotations
 
-from tests.mutants.guard import CORE, REAL, Guard, unit
+from tests.mutants.guard import CORE, REAL, STORE, Guard, unit
 
 _CHAINS = "test_chains.py::"
+_DEAD = REAL + "test_scenarios_dead.py::"
 _NOT_STARTED = REAL + "test_not_started.py::"
 _THREADS = REAL + "test_threads.py::"
+_AGAIN = (
+    "            await self.stores.work.nak(live.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))\n"
+    "        except TenureError"
+)
 
 BODIES = (
     Guard(
@@ -85,5 +90,33 @@ BODIES = (
         "            if not left:  #",
         "            if False:  #",
         (_NOT_STARTED + "test_no_body_starts_after_its_deadline",),
+    ),
+    Guard(
+        "owed: who owes what cannot be taken is not looked at as often as one whose fate is unknown",
+        "src/tenure/worker/service.py",
+        "        except StillOwed as error:",
+        "        except ZeroDivisionError as error:",
+        (_DEAD + "test_runs_that_owe_a_letter_keep_no_others_from_their_slots",),
+    ),
+    Guard(
+        "owed: a stream that refuses is asked once for each letter",
+        "src/tenure/nats/dead.py",
+        "(1 if self._refuses else _REFUSALS)",
+        "_REFUSALS",
+        (STORE + "test_dead_faults.py",),
+    ),
+    Guard(
+        "owed: a stream that takes letters again is asked more than once",
+        "src/tenure/nats/dead.py",
+        "                    self._refuses = False\n",
+        "",
+        (STORE + "test_dead_faults.py",),
+    ),
+    Guard(
+        "owed: the message of who owes is not acknowledged",
+        "src/tenure/worker/service.py",
+        _AGAIN,
+        "            await self.stores.work.ack(live.reply)\n        except TenureError",
+        (_DEAD + "test_runs_that_owe_a_letter_keep_no_others_from_their_slots",),
     ),
 )

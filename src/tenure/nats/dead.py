@@ -71,6 +71,8 @@ class Dead:
         self._conn = conn
         self._codec = codec
         self._names = names
+        self._refuses = False
+        """Whether the last letter was refused: the next one is tried once then, for there may be thousands."""
 
     async def keep(self, letter: DeadLetter, patience: Patience) -> None:
         """Store a letter, once.
@@ -183,10 +185,12 @@ class Dead:
                 refusals += isinstance(error, NotSent) and self._conn.is_connected
             else:
                 if ack.error is None or ack.error.err_code == WRONG_SEQUENCE:
+                    self._refuses = False
                     return
                 why = ack.error.description
                 refusals += ack.error.err_code != IN_FLIGHT
-            if refusals >= _REFUSALS:
+            if refusals >= (1 if self._refuses else _REFUSALS):
+                self._refuses = True
                 why = await cause(self._conn, self._names.dead_stream, why)
                 raise StillOwed(f"{about} is not taken by {self._names.dead_stream}: {why}; try `tenure setup`")
             if not await patience.pause():

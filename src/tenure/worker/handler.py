@@ -208,7 +208,8 @@ class Handler:
         if live.abandoned:
             return
         if live.evicted:
-            await self._tail.confirm(live.key, holder_of(context), patience)
+            with contextlib.suppress(StillOwed):  # the message is not ours any more
+                await self._tail.confirm(live.key, holder_of(context), patience)
             return
         giving = None
         if live.ticket is not None and live.ticket.pass_on(patience):
@@ -283,8 +284,9 @@ class Handler:
         else:
             _log.info("run.superseded", where=void.where, **about)
         await tell_tail(self._stores.history, context, void)
-        await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
         # Fenced, neither ack nor nak: it is the later attempt's message too, and may be its only wake-up [24].
+        with contextlib.suppress(*((StillOwed,) if fenced else ())):
+            await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
         if not fenced:
             await self._stores.work.ack(live.reply)
 

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.clock import here
-from tenure.core.errors import ConfigError, TenureError, Unavailable
+from tenure.core.errors import ConfigError, StillOwed, TenureError, Unavailable
 from tenure.core.policy import second_look
 from tenure.core.sessions import StopSignal
 from tenure.core.shares import check_queues
@@ -265,6 +265,10 @@ class Worker(Service):
         patience = Patience(self.stores.clock, alive=lambda: lease.trusted)
         try:
             await handler.handle(live, delivery, lease, patience)
+        except StillOwed as error:  # the rest is done: its message comes again, ever later, and keeps no slot
+            self.metrics.errors["server"] += 1
+            _log.error("outbox.unpaid", key=live.key, run_id=live.run_id, error=str(error))
+            await self.stores.work.nak(live.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))
         except TenureError as error:  # the server is gone and trust is over: the session will be given up, as a rule
             self.metrics.errors["server"] += 1
             self.table.give_up(live)
