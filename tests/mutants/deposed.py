@@ -10,6 +10,7 @@ _DEAD = (
 )
 _RUNS = STORE + "test_runs.py::test_nothing_older_is_read_than_what_the_key_is_known_to_have_had_until_it_stays_so"
 _HANDLE = REAL + "test_deposed.py::test_whoever_has_a_run_is_not_told_what_was_before_it"
+_OUTBOX = REAL + "test_outbox.py::test_what_a_deposed_leader_does_not_show_as_owed_is_not_cleared_unpaid"
 
 DEPOSED = (
     Guard(
@@ -110,5 +111,19 @@ DEPOSED = (
         "                seconds = min(seconds, _DOUBT_SECONDS)\n",
         "                pass\n",
         (_RUNS,),
+    ),
+    Guard(
+        "deposed: what an older record of the origin does not owe is asked for again",
+        "src/tenure/stores.py",
+        "            found = await self.runs.read(origin, self.runs.patience(), since=revision)\n",
+        "            pass\n",
+        (_OUTBOX,),
+    ),
+    Guard(
+        "deposed: what an older record of the origin does not owe is not cleared",
+        "src/tenure/stores.py",
+        "        if found.revision < revision:\n            raise Unavailable(",
+        "        if False:\n            raise Unavailable(",
+        (_OUTBOX,),
     ),
 )
