@@ -19,7 +19,7 @@ from tenure.bulk import Bulk
 from tenure.checks import about_run, check_choice, check_reason, check_run_id, refusal
 from tenure.core import commands as c
 from tenure.core.errors import InvalidCall, KeyIsLive, OutcomeUnknown, StillOwed, TenureError, Unavailable
-from tenure.core.generations import generation_of, leaves_trace
+from tenure.core.generations import leaves_trace
 from tenure.core.history import Step, steps
 from tenure.core.outcomes import Why
 from tenure.core.pace import took_in
@@ -210,7 +210,7 @@ class Client(Holding, Bulk):
             self._afterwards.finish(stores, command.key, once)
             raise
         own = record.run_id == command.run_id  # else it was taken in by a run that waits
-        return self._handle(record.key, record.generation, record.run_id, accepted=own, result_type=result_type)
+        return Run.of(self, record, record.run_id, result.revision, accepted=own, result_type=result_type)
 
     async def _effected(self, effects: Awaitable[object], about: dict[str, Any]) -> None:
         """Effects of a write that is stored for ever, whatever becomes of them.
@@ -228,7 +228,7 @@ class Client(Holding, Bulk):
     async def _declined(self, command: c.Submit | c.Replace, result: Declined, result_type: Any) -> Run[Any]:
         record, revision, why = result.found.record, result.found.revision, result.refused.why
         if why is Why.NOTHING:  # ``check`` said no: somebody else has done it
-            return self._handle(command.key, 0, command.run_id, accepted=False, result_type=result_type)
+            return Run(self, command.key, run_id=command.run_id, accepted=False, result_type=result_type)
         if record is None:
             msg = f"{command.key!r}: refused ({why})"
             raise TenureError(msg).about(key=command.key, run_id=command.run_id)
@@ -236,17 +236,14 @@ class Client(Holding, Bulk):
             owed = self.stores.complete(result.found, self.stores.runs.patience())
             await self._effected(owed, about_run(record, revision, command.run_id))
             if took_in(record, command.run_id):
-                return self._handle(
-                    record.key, record.generation, record.run_id, accepted=False, result_type=result_type
-                )
-            generation = generation_of(record, command.run_id)
-            return self._handle(record.key, generation, command.run_id, accepted=True, result_type=result_type)
+                return Run.of(self, record, record.run_id, revision, accepted=False, result_type=result_type)
+            return Run.of(self, record, command.run_id, revision, accepted=True, result_type=result_type)
         reject = isinstance(command, c.Submit) and command.if_live == "reject"
         error = refusal(record, revision, why, reject=reject, now=self.now())
         if error is not None:
             raise error
         await self.stores.help(result.found, self.stores.runs.patience())
-        return self._handle(record.key, record.generation, record.run_id, accepted=False, result_type=result_type)
+        return Run.of(self, record, record.run_id, revision, accepted=False, result_type=result_type)
 
     async def _start_early(self, key: str) -> Run[Any]:
         stores, patience = self.stores, self.stores.runs.patience()
@@ -260,27 +257,23 @@ class Client(Holding, Bulk):
                 result = await stores.runs.commit(key, c.Trigger(run_id=pin.run_id), at=found, patience=patience)
                 if isinstance(result, Committed):
                     await self._effected(stores.carry_out(result, patience), about_run(result.record, result.revision))
-                    return self._handle(key, pin.generation, pin.run_id, accepted=True, result_type=Any)
+                    return Run.of(self, pin, pin.run_id, result.revision, accepted=True, result_type=Any)
                 now = result.found.record
                 if (now is None or now.run_id != pin.run_id) and not result.unsure:
                     continue  # refused for certain: look again; of unknown fate, the next run is not to start [10]
                 due = result.refused.why is Why.ALREADY  # perhaps made so by this very call
                 if due:
                     await self._effected(stores.complete(result.found, patience), about_run(pin, result.found.revision))
-                return self._handle(key, pin.generation, pin.run_id, accepted=due, result_type=Any)
+                return Run.of(self, pin, pin.run_id, result.found.revision, accepted=due, result_type=Any)
             except asyncio.CancelledError:
                 self._afterwards.finish(stores, key, partial(is_due, pin.run_id, stores.clock.now))
                 raise
-
-    def _handle(self, key: str, generation: int, run_id: str, *, accepted: bool, result_type: Any) -> Run[Any]:
-        return Run(self, key, generation=generation, run_id=run_id, accepted=accepted, result_type=result_type)
 
     # -- look --------------------------------------------------------------------------------------------------------
 
     def run(self, key: str) -> Run[Any]:
         """A handle to the current generation of a key: bound when first used, or by ``await client.run(key)``."""
-        key = check_key(key)
-        return self._handle(key, 0, "", accepted=False, result_type=Any)
+        return Run(self, check_key(key), accepted=False, result_type=Any)
 
     async def status(self, key: str) -> Status | None:
         """Status of the key's current generation, None if there is no such key. Raises InvalidCall, Unavailable."""
@@ -321,6 +314,12 @@ class Client(Holding, Bulk):
         if encrypted and reason:
             raise InvalidCall("reason cannot be kept with what does not open", field="reason")
         work = self._cancel_unread(key, run_id) if encrypted else self._cancel(key, run_id, reason)
+        return await self._ended(key, work)
+
+    async def _cancel_run(self, key: str, run_id: str, reason: str, since: int) -> Cancelled:
+        return await self._ended(key, self._cancel(key, run_id, check_reason(reason), since=since))
+
+    async def _ended(self, key: str, work: Awaitable[Cancelled]) -> Cancelled:
         done = self.metrics.tell("cancel", work, lambda out: out.outcome, self.stores.clock)
         return await (done if self._tracing is None else self._tracing.cancel(key, done))
 
@@ -328,12 +327,13 @@ class Client(Holding, Bulk):
         told = await self._cancel(key, run_id, "", blind=True)
         return await end_stop(self.stores, told) if told.outcome == "stopping" else told
 
-    async def _cancel(self, key: str, run_id: str | None, reason: str, *, blind: bool = False) -> Cancelled:
-        stores = self.stores
-        runs = stores.runs
+    async def _cancel(
+        self, key: str, run_id: str | None, reason: str, *, blind: bool = False, since: int = 0
+    ) -> Cancelled:
+        stores, runs = self.stores, self.stores.runs
         while True:
             patience = runs.patience()
-            found = await runs.read(key, patience, blind=blind)
+            found = await runs.read(key, patience, blind=blind, since=since)
             if found.record is None:
                 return Cancelled(outcome="not_found", key=key)
             pin = run_id or found.record.run_id

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureError
+from tenure.core.generations import generation_of
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
 from tenure.nats.asking import gone, is_gone
@@ -33,6 +33,8 @@ _MOST_EVENTS = 1_000
 _FRESH_SECONDS = 0.001
 """After its submit; a worker that claims it sooner has not come to its outcome."""
 _UNHURRIED_SECONDS = 0.1
+_DEPOSED_SECONDS = 60.0
+"""A leader that does not know yet that it was deposed gives up sooner. A record is gone without a trace an hour after its end."""
 
 
 class Run(Generic[Res]):
@@ -44,7 +46,15 @@ class Run(Generic[Res]):
     """
 
     def __init__(
-        self, client: Client, key: str, *, generation: int, run_id: str, accepted: bool, result_type: Any
+        self,
+        client: Client,
+        key: str,
+        *,
+        accepted: bool,
+        result_type: Any,
+        generation: int = 0,
+        run_id: str = "",
+        since: int = 0,
     ) -> None:
         self._client = client
         self.key = key
@@ -52,7 +62,25 @@ class Run(Generic[Res]):
         self.run_id = run_id
         self.accepted = accepted
         self._result_type = result_type
-        self._started_at = client.stores.clock.steady() if accepted else -math.inf
+        self._made_at = client.stores.clock.steady()
+        self._known = since
+        """A revision that the key had then."""
+
+    @classmethod
+    def of(
+        cls, client: Client, record: Record, run_id: str, since: int, *, accepted: bool, result_type: Any
+    ) -> Run[Any]:
+        """A handle to a run that the record shows, or has shown; ``since``: the revision at which it did."""
+        generation = generation_of(record, run_id)
+        return Run(
+            client,
+            record.key,
+            accepted=accepted,
+            result_type=result_type,
+            generation=generation,
+            run_id=run_id,
+            since=since,
+        )
 
     def __repr__(self) -> str:
         return f"<Run {self.key!r} generation {self.generation} {self.run_id or 'unbound'}>"
@@ -63,17 +91,24 @@ class Run(Generic[Res]):
 
     async def _bound(self) -> Run[Res]:
         if not self.run_id:
-            found = await self._client.stores.runs.read(self.key)
+            found = await self._client.stores.runs.read(self.key, since=self._since)
             if found.record is None:
                 raise self._absent()
-            self._bind(found.record)
+            self._bind(found.record, found.revision)
         return self
+
+    @property
+    def _since(self) -> int:
+        """What no read may be older than: for so long a leader that was deposed may answer with less than this handle was made of."""
+        age = self._client.stores.clock.steady() - self._made_at
+        return self._known if age < _DEPOSED_SECONDS else 0
 
     def _absent(self) -> TenureError:
         return TenureError(f"there is no run of {self.key!r}: submit one first").about(key=self.key)
 
-    def _bind(self, record: Record) -> None:
+    def _bind(self, record: Record, revision: int) -> None:
         self.run_id, self.generation = record.run_id, record.generation
+        self._made_at, self._known = self._client.stores.clock.steady(), revision
         if self._result_type is Any:
             actor = self._client.app.actors.get(record.task.actor)
             self._result_type = actor.result_type if actor else Any
@@ -81,12 +116,12 @@ class Run(Generic[Res]):
     async def cancel(self, *, reason: str = "") -> Cancelled:
         """Cancel exactly this run."""
         await self._bound()
-        return await self._client.cancel(self.key, run_id=self.run_id, reason=reason)
+        return await self._client._cancel_run(self.key, self.run_id, reason, self._since)  # noqa: SLF001  (a cancel like the client's own)
 
     async def status(self) -> Status | None:
         """Status of this run; None once a newer generation has taken its place and its outcome is no longer kept."""
         await self._bound()
-        found = await self._client.stores.runs.read(self.key)
+        found = await self._client.stores.runs.read(self.key, since=self._since)
         record = found.record
         if record is None:
             return None
@@ -120,9 +155,8 @@ class Run(Generic[Res]):
             except RunSuperseded as superseded:
                 if not follow or not superseded.by_generation:
                     raise
-                run = await Run(
-                    self._client, self.key, generation=0, run_id="", accepted=False, result_type=self._result_type
-                )
+                since = superseded.revision or 0
+                run = await Run(self._client, self.key, accepted=False, result_type=self._result_type, since=since)
                 continue
             return await run._value(last, record, revision)  # noqa: SLF001  (another handle of this class)
 
@@ -172,7 +206,7 @@ class Run(Generic[Res]):
         try:
             async with (
                 asyncio.timeout(look) as limit,
-                self._client.stores.runs.follow(self.key, fresh=self._is_fresh(timeout)) as changes,
+                self._client.stores.runs.follow(self.key, fresh=self._is_fresh(timeout), since=self._since) as changes,
             ):
                 while True:
                     first, found = found is None, await changes.next()
@@ -197,8 +231,8 @@ class Run(Generic[Res]):
 
     def _is_fresh(self, timeout: float | None) -> bool:
         """Whether its first event is still to come, and there is the time to wait for it."""
-        age = self._client.stores.clock.steady() - self._started_at
-        return age < _FRESH_SECONDS and (timeout is None or timeout >= _UNHURRIED_SECONDS)
+        age = self._client.stores.clock.steady() - self._made_at
+        return self.accepted and age < _FRESH_SECONDS and (timeout is None or timeout >= _UNHURRIED_SECONDS)
 
     async def _paid(self, changes: Changes, record: Record) -> None:
         """Return once what this run spawned exists, so that whoever has its result may go on to those keys.
@@ -231,7 +265,7 @@ class Run(Generic[Res]):
                 key=self.key, generation=self.generation, run_id=self.run_id, by_generation=0, revision=found.revision
             )
         if not self.run_id:
-            self._bind(record)
+            self._bind(record, found.revision)
         last = record.last
         if last is not None and last.run_id == self.run_id:
             return last
@@ -266,7 +300,7 @@ class Run(Generic[Res]):
                 queue.put(error)
 
         stores = self._client.stores
-        async with stores.runs.follow(self.key) as changes:
+        async with stores.runs.follow(self.key, since=self._since) as changes:
             stop = await stores.sessions.follow_progress(self.key, on_progress)
             pumping = asyncio.create_task(pump())
             try:

@@ -229,10 +229,10 @@ class Stores:
                     assert_never(effect)
             done.append(effect)
         if entries:
-            await self._apply(record.key, entries, patience)
+            await self._apply(record.key, revision, entries, patience)
         return tuple(done)
 
-    async def _apply(self, origin: str, entries: list[Entry], patience: Patience) -> None:
+    async def _apply(self, origin: str, revision: int, entries: list[Entry], patience: Patience) -> None:
         """Apply outbox entries.
 
         Each to its target (a key, or the dead stream), then clear them at the origin, then forget them at the targets [7].
@@ -242,9 +242,9 @@ class Stores:
         async def pay(entry: Entry) -> Entry | None:
             try:
                 if entry.dead:
-                    await self._bury(origin, entry, patience)
+                    await self._bury(origin, revision, entry, patience)
                 else:
-                    await self._apply_one(origin, entry, patience)
+                    await self._apply_one(origin, revision, entry, patience)
             except (
                 InvalidCall,
                 KeyIsLive,
@@ -270,24 +270,29 @@ class Stores:
             msg = f"{origin!r} still owes {len(unpaid)} runs or dead letters: {unpaid[0]}"
             raise StillOwed(msg).about(key=origin)
 
-    async def _still_owed(self, origin: str, entry: Entry, patience: Patience) -> bool:
-        """Asked after the target was read.
+    async def _still_owed(self, origin: str, revision: int, entry: Entry, patience: Patience) -> bool:
+        """Asked after the target was read. ``revision``: at which the origin owed it.
 
-        If the origin has forgotten the entry, it was applied before that read.
+        If the origin has forgotten the entry, it was applied before that read. An origin that is older than that has not: a
+        leader shows it that was deposed, and who believed it would have the entry cleared and never applied.
         """
         found = await self.runs.read(origin, patience)
+        if found.revision < revision:
+            found = await self.runs.read(origin, self.runs.patience(), since=revision)
+        if found.revision < revision:
+            raise Unavailable(f"what {origin!r} owes cannot be seen: its record is older than it was").about(key=origin)
         return found.record is not None and any(owed.id == entry.id for owed in found.record.outbox)
 
-    async def _bury(self, origin: str, entry: Entry, patience: Patience) -> None:
+    async def _bury(self, origin: str, revision: int, entry: Entry, patience: Patience) -> None:
         """Store a dead letter. Its target is read by the CAS itself: it expects that there is, and lately was, none."""
-        if await self._still_owed(origin, entry, patience):
+        if await self._still_owed(origin, revision, entry, patience):
             await self.dead.keep(letter_of(entry), patience)
 
-    async def _apply_one(self, origin: str, entry: Entry, patience: Patience) -> None:
+    async def _apply_one(self, origin: str, revision: int, entry: Entry, patience: Patience) -> None:
         command = c.Submit(
             key=entry.key, run_id=entry.run_id, task=entry.task, due=entry.due, seen=Seen(id=entry.id, origin=origin)
         )
-        still_owed = partial(self._still_owed, origin, entry, patience)
+        still_owed = partial(self._still_owed, origin, revision, entry, patience)
         result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)
         if isinstance(result, Committed):
             await self.carry_out(result, patience)

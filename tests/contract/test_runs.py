@@ -10,12 +10,14 @@ import pytest
 from tenure.clock import SYSTEM, AlignedClock
 from tenure.core.commands import Cancel, Claim, Confirm, HandBack, Purge, Replace, Succeed
 from tenure.core.outcomes import Did, Why
-from tenure.core.records import Holder, Phase
+from tenure.core.records import Holder, Phase, Task
+from tenure.nats import changes as changes_module
 from tenure.nats.connection import Answer
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined, Found
 from tenure.stores import Stores
 from tests.contract.conftest import submit
+from tests.deposed import Deposed
 from tests.support import wait_until
 
 HOUR = 3_600.0
@@ -227,6 +229,37 @@ async def test_follow_starts_with_what_is_and_goes_on_with_what_comes(stores: St
             revision = found.revision
             phases.append(found.record.phase if found.record else None)
         assert phases == [Phase.RUNNING, Phase.WAITING]
+
+
+@pytest.mark.parametrize("shown", ["nothing", "an older run"])
+async def test_nothing_older_is_read_than_what_the_key_is_known_to_have_had_until_it_stays_so(
+    stores: Stores, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was deposed shows it for a while; but a bucket that was made anew begins at 1 for ever."""
+    if shown == "an older run":
+        await committed(await stores.runs.commit("k", submit("k", "r0"), at=NOTHING))
+    deposed = Deposed(stores.conn, monkeypatch)
+    await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("k")})
+    replacement = Replace(key="k", run_id="r1", task=Task(actor="nobody"))
+    newer = await committed(await stores.runs.commit("k", replacement))
+    deposed.left = 3
+    assert await stores.runs.read("k", since=newer.revision) == Found(newer.record, newer.revision)
+    assert not deposed.left
+    deposed.left = 3
+    monkeypatch.setattr(changes_module, "_DOUBT_SECONDS", 0.05)
+    async with stores.runs.follow("k", since=newer.revision) as changes:
+        async with asyncio.timeout(5):
+            assert await changes.next() == Found(newer.record, newer.revision)
+        assert not deposed.left
+    deposed.left = 1_000_000
+    assert (await stores.runs.read("k", Patience(stores.clock, 0.3), since=newer.revision)).revision < newer.revision
+    monkeypatch.setattr(changes_module, "_SURE_SECONDS", 0.3)
+    async with stores.runs.follow("k", since=newer.revision) as changes:
+        async with asyncio.timeout(5):
+            assert (await changes.next()).revision < newer.revision
+        deposed.left = 0
+        changes.look()
+        assert await changes.next() == Found(newer.record, newer.revision)
 
 
 async def test_patience_ends_and_says_that_nothing_happened(stores: Stores) -> None:

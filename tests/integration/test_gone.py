@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import tenure.core.commands as c
 from tenure import App, Client, OutcomeUnknown, Run, RunSuperseded, Unavailable
-from tenure.nats import presence
+from tenure.nats import changes, presence
 from tests.conftest import Supervisors, Workers
 from tests.counted import QUICK
 from tests.gates import opened_at_last
@@ -166,12 +166,15 @@ async def test_neither_worker_nor_supervisor_is_ready_and_both_say_what_is_gone(
 
 @pytest.mark.parametrize("what", ["the bucket", "one record after the other"])
 async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_nobody(
-    what: str, namespace: str, nats_server: str, workers: Workers
+    what: str, namespace: str, nats_server: str, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ):
     """Every record is gone at once, so every fence is: nothing that was in hand writes any more, and a wake-up of nothing is dropped.
 
     Revisions go on where they were: an old body cannot take a new run of its key for its own.
     """
+    monkeypatch.setattr(
+        changes, "_SURE_SECONDS", 0.3
+    )  # of who was deposed, nobody would believe at once that they are gone
     app = App(namespace, config=FAST)
     gated = Gated(app)
     async with (
@@ -193,7 +196,7 @@ async def test_a_purged_runs_bucket_ends_what_ran_without_an_outcome_and_stops_n
         await wait_until(lambda: depth(client, 0), description="no wake-up is left")
         for run in (*old, waiting):
             with pytest.raises(RunSuperseded):
-                await run.result(0)
+                await run.result(5)
         assert new.generation == 1
         assert [await client.status(key) for key in ("long 1", "waiting")] == [None, None], "nothing is resurrected"
         await wait_until(lambda: not running.worker.why_not_ready, description="it is ready, as before")

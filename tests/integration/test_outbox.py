@@ -8,10 +8,13 @@ from msgspec.structs import replace
 
 from tenure import App, Client
 from tenure.core import commands as c
-from tenure.core.errors import StillOwed
+from tenure.core.errors import StillOwed, Unavailable
 from tenure.core.records import Entry, Holder
 from tenure.nats.connection import Connection
+from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed
+from tests.deposed import Deposed
+from tests.poison import fails_for_good
 
 MOST = 50_000
 
@@ -59,3 +62,29 @@ async def test_what_no_message_can_hold_any_more_keeps_the_others_from_nothing(
     found = await stores.runs.read("parent")
     assert found.record is not None
     assert [owed.key for owed in found.record.outbox] == ["full"]
+
+
+@pytest.mark.parametrize("what", ["a run", "a dead letter"])
+@pytest.mark.parametrize("lasts", [False, True])
+async def test_what_a_deposed_leader_does_not_show_as_owed_is_not_cleared_unpaid(
+    what: str, app: App, client: Client, monkeypatch: pytest.MonkeyPatch, *, lasts: bool
+) -> None:
+    """It shows the origin from before its outcome, as if somebody had paid already."""
+    stores, key = client.stores, "parent" if what == "a run" else "k"
+    deposed = Deposed(stores.conn, monkeypatch)
+    await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record(key)})
+    await (owes(client, app, entry(app, "other")) if what == "a run" else fails_for_good(client, app))
+    found = await stores.runs.read(key)
+    if lasts:
+        monkeypatch.setattr(stores.runs, "patience", lambda: Patience(stores.clock, 0.2))
+        deposed.left = 1_000
+        with pytest.raises(Unavailable):
+            await stores.complete(found, stores.runs.patience())
+        deposed.left = 0
+    deposed.left = 0 if lasts else 2
+    await stores.complete(found, stores.runs.patience())
+    assert not deposed.left
+    assert await (client.status("other") if what == "a run" else client.dead.list())
+    after = (await stores.runs.read(key)).record
+    assert after is not None
+    assert not after.outbox

@@ -249,12 +249,12 @@ async def test_a_payment_that_finds_no_server_leaves_no_other_on_its_own(
     failed, gate, paid = asyncio.Event(), asyncio.Event(), asyncio.Event()
     apply = Stores._apply_one
 
-    async def one_fails(this: Stores, origin: str, entry: Entry, patience: Patience) -> None:
+    async def one_fails(this: Stores, origin: str, revision: int, entry: Entry, patience: Patience) -> None:
         if entry.key == "a":
             failed.set()
             raise Unavailable("nobody answers")
         await gate.wait()
-        await apply(this, origin, entry, patience)
+        await apply(this, origin, revision, entry, patience)
         paid.set()
 
     monkeypatch.setattr(Stores, "_apply_one", one_fails)

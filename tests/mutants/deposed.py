@@ -8,6 +8,9 @@ _INBOX = STORE + "test_inbox.py::test_that_a_command_is_gone_is_believed_of_nobo
 _DEAD = (
     STORE + "test_dead_faults.py::test_that_there_is_no_letter_is_not_believed_at_once_of_who_shows_no_marker_either"
 )
+_RUNS = STORE + "test_runs.py::test_nothing_older_is_read_than_what_the_key_is_known_to_have_had_until_it_stays_so"
+_HANDLE = REAL + "test_deposed.py::test_whoever_has_a_run_is_not_told_what_was_before_it"
+_OUTBOX = REAL + "test_outbox.py::test_what_a_deposed_leader_does_not_show_as_owed_is_not_cleared_unpaid"
 
 DEPOSED = (
     Guard(
@@ -52,5 +55,75 @@ DEPOSED = (
         "        while await self._next(wanted, 1, patience) is None and await patience.pause():\n",
         "        while False:\n",
         (_DEAD,),
+    ),
+    Guard(
+        "deposed: a read is not older than what the key is known to have had",
+        "src/tenure/nats/runs.py",
+        "            if since and (absent or (got.message is not None and got.message.seq < since)) and await patience.pause():\n",
+        "            if False:\n",
+        (_RUNS, _HANDLE),
+    ),
+    Guard(
+        "deposed: who follows a key is shown nothing older than it is known to have had",
+        "src/tenure/nats/changes.py",
+        "        if found.revision >= max(self._newest, self._since):\n",
+        "        if found.revision >= self._newest:\n",
+        (_RUNS,),
+    ),
+    Guard(
+        "deposed: what is older is believed once it stays so",
+        "src/tenure/nats/changes.py",
+        "        if now - self._gone_since < _SURE_SECONDS:\n",
+        "        if now - self._gone_since < _SURE_SECONDS or found.revision:\n",
+        (_RUNS,),
+    ),
+    Guard(
+        "deposed: a handle knows at which revision it was made",
+        "src/tenure/run.py",
+        "            run_id=run_id,\n            since=since,\n",
+        "            run_id=run_id,\n",
+        (_HANDLE,),
+    ),
+    Guard(
+        "deposed: a handle that is bound knows at which revision it was",
+        "src/tenure/run.py",
+        "        self._made_at, self._known = self._client.stores.clock.steady(), revision\n",
+        "",
+        (_HANDLE,),
+    ),
+    Guard(
+        "deposed: an old handle believes at once that its record is gone",
+        "src/tenure/run.py",
+        "        return self._known if age < _DEPOSED_SECONDS else 0\n",
+        "        return self._known if age < 1e9 else 0\n",
+        (REAL + "test_deposed.py::test_an_old_handle_believes_at_once_that_its_record_is_gone",),
+    ),
+    Guard(
+        "deposed: a handle that follows is bound to no older run than superseded it",
+        "src/tenure/run.py",
+        "                since = superseded.revision or 0\n",
+        "                since = 0\n",
+        (REAL + "test_deposed.py::test_a_handle_that_follows_is_bound_to_no_older_run_than_superseded_it",),
+    ),
+    Guard(
+        "deposed: who was shown what is older asks again soon",
+        "src/tenure/nats/changes.py",
+        "                seconds = min(seconds, _DOUBT_SECONDS)\n",
+        "                pass\n",
+        (_RUNS,),
+    ),
+    Guard(
+        "deposed: what an older record of the origin does not owe is asked for again",
+        "src/tenure/stores.py",
+        "            found = await self.runs.read(origin, self.runs.patience(), since=revision)\n",
+        "            pass\n",
+        (_OUTBOX,),
+    ),
+    Guard(
+        "deposed: what an older record of the origin does not owe is not cleared",
+        "src/tenure/stores.py",
+        "        if found.revision < revision:\n            raise Unavailable(",
+        "        if False:\n            raise Unavailable(",
+        (_OUTBOX,),
     ),
 )

@@ -22,7 +22,9 @@ _SOON_SECONDS = (0.5, 2.0)
 """When a cluster is asked once more. There results came exactly ``reread_seconds`` late now and then: an event was told to nobody.
 Not seen happening, but likely: between members a read takes another connection than the subscription before it, and overtakes it."""
 _SURE_SECONDS = 10.0
-"""How long a key must have been found gone, of which a state was seen: longer than any election."""
+"""How long a key must have been found gone, or older than it was: longer than any election."""
+_DOUBT_SECONDS = 1.0
+"""Until then it is asked as often as this."""
 _FRESH_SECONDS = 0.002
 """How long a run that was started just now has for its first event. Mostly it comes, and whoever waits need not read at all."""
 
@@ -40,7 +42,9 @@ class Changes:
         conn: Connection,
         *,
         fresh: bool,
+        since: int = 0,
     ) -> None:
+        """``since``: a revision that the key is known to have had."""
         self._read = read
         self._decode = decode
         self._loop = asyncio.get_running_loop()
@@ -53,7 +57,7 @@ class Changes:
             self._timer = self._loop.call_later(_FRESH_SECONDS, self.look)
         else:
             self._news.append(None)  # subscribed; now read
-        self._newest = -1
+        self._newest, self._since = -1, since
         self._gone_since: float | None = None
 
     async def on_event(self, msg: Msg) -> None:
@@ -93,26 +97,35 @@ class Changes:
             if not self._news:
                 await self._wait()
             item = self._news.popleft()
+            was_read = item is None
             if item is None:
                 item = await self._read()
             if isinstance(item, TenureError):
                 raise item
-            if self._is_newer(item):
+            if self._is_newer(item, was_read=was_read):
                 self._newest = item.revision
                 return item
 
-    def _is_newer(self, found: Found) -> bool:
-        if found.revision or self._newest <= 0:
+    def _is_newer(self, found: Found, *, was_read: bool) -> bool:
+        if found.revision >= max(self._newest, self._since):
             self._gone_since = None
             return found.revision > self._newest
-        # Nothing is there any more, not even a mark: it was over and has expired, or the leader that says so is none any more.
+        if not was_read:  # an event that comes late
+            return False
+        # Nothing is there any more, not even a mark, or what was there before: it was over and has expired, or the bucket was made
+        # anew; or the leader that says so is none any more.
         now = self._loop.time()
         self._gone_since = now if self._gone_since is None else self._gone_since
-        return now - self._gone_since >= _SURE_SECONDS
+        if now - self._gone_since < _SURE_SECONDS:
+            return False
+        self._since = 0
+        return True
 
     async def _wait(self) -> None:
         if self._timer is None:
             seconds = self._soon[0] if self._soon else self._reread_seconds
+            if self._gone_since is not None:
+                seconds = min(seconds, _DOUBT_SECONDS)
             self._timer = self._loop.call_later(seconds, self._look_again)
         self._waiter = self._loop.create_future()
         try:

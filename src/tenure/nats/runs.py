@@ -137,8 +137,12 @@ class Runs:
 
     # -- read --------------------------------------------------------------------------------------------------------
 
-    async def read(self, key: str, patience: Patience | None = None, *, blind: bool = False) -> Found:
-        """Read a record from the stream's leader. Raises Unavailable, NewerSchema, UnreadableRecord."""
+    async def read(self, key: str, patience: Patience | None = None, *, blind: bool = False, since: int = 0) -> Found:
+        """Read a record from the stream's leader. Raises Unavailable, NewerSchema, UnreadableRecord.
+
+        ``since``: a revision that the key is known to have had. Who shows an older one, or nothing, may be a leader that was
+        deposed: asked again until ``patience`` (one that ends) is spent, and believed then.
+        """
         subject = self._names.record(key)
         body = msgspec.json.encode({"last_by_subj": subject})
         patience = patience or self.patience()
@@ -154,10 +158,13 @@ class Runs:
                 msg = f"cannot read the record of {key!r}: {error}"
                 raise Unavailable(msg).about(key=key) from error
             got = _got.decode(answer.data)
+            absent = got.error is not None and got.error.err_code == NO_MESSAGE
+            if since and (absent or (got.message is not None and got.message.seq < since)) and await patience.pause():
+                continue
             if got.message is not None:
                 self._newest = max(self._newest, got.message.seq)
                 return _found(self.codec, key, got.message, asked, blind=blind)
-            if got.error is not None and got.error.err_code == NO_MESSAGE:
+            if absent:
                 return NOTHING
             text = got.error.description if got.error else "empty answer"
             if got.error is not None and got.error.err_code == NO_STREAM:
@@ -297,14 +304,15 @@ class Runs:
     # -- follow ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def follow(self, key: str, *, fresh: bool = False) -> AsyncIterator[Changes]:
-        """Every state of a key from now on.
+    async def follow(self, key: str, *, fresh: bool = False, since: int = 0) -> AsyncIterator[Changes]:
+        """Every state of a key from now on; none older than ``since``, until it was told so for ten seconds.
 
         Subscribe, then read; re-read after a reconnect and every ``reread_seconds``, in a cluster soon for the first time. Of
         a run that is ``fresh``, having been started just now, an event is expected first.
         Only an error that no waiting mends is raised: the bucket is gone (Unavailable), or a record cannot be read.
         """
-        changes = Changes(partial(self._read_for, key), partial(_event, self.codec, key), self._conn, fresh=fresh)
+        read, decode = partial(self._read_for, key), partial(_event, self.codec, key)
+        changes = Changes(read, decode, self._conn, fresh=fresh, since=since)
         subscription = await self._conn.listen(self._names.event(key), changes.on_event)
         offs = [on(changes.look) for on in (self._conn.on_reconnect, self._conn.on_disconnect)]
         try:
