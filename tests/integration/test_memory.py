@@ -55,6 +55,19 @@ async def test_a_delay_of_thirty_days_passes_and_is_kept_to_the_second(app: App)
         assert not await client.scheduled()
 
 
+async def test_one_loop_may_see_many_long_delays(app: App):
+    """Virtual time never goes back in a loop, so one for the session's tests soon has seen more than 194 days."""
+
+    @app.actor
+    async def remind(what: str) -> str:
+        return what
+
+    for days in (*[30] * 10, 3_000):
+        async with memory(app) as client:
+            run = await client.submit(remind.call("tea"), delay=timedelta(days=days))
+            assert await run.result() == "tea"
+
+
 async def test_retries_wait_as_long_as_they_say(app: App):
     starts: list[float] = []
 
