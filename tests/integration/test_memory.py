@@ -119,6 +119,26 @@ async def test_plain_bodies_run_in_the_loop(app: App):
         assert await (await client.submit(plain.call(1))).result() == 2
 
 
+async def test_progress_is_seen_before_the_outcome_of_any_kind_of_body_and_from_the_first_moment(app: App):
+    """The steady clock begins with the test; a plain body has ended before the loop hears of what it reports."""
+
+    @app.actor
+    def plain(ctx: Context) -> None:
+        for page in range(3):
+            ctx.report(page, 3, f"page {page}")
+
+    @app.actor
+    async def awaits(ctx: Context) -> None:
+        for page in range(3):
+            await ctx.progress(page, 3, f"page {page}")
+
+    async with memory(app) as client:
+        for actor in (plain, awaits):
+            run = await client.submit(actor.call())
+            notes = [event.progress.note async for event in run.events() if event.progress]
+            assert notes == ["page 2" if actor is plain else "page 0"]
+
+
 async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):
     @app.actor
     async def never(number: int) -> None:

@@ -143,6 +143,7 @@ async def _run_in_thread(
         return await asyncio.get_running_loop().run_in_executor(pool, scope.run, call)
     finally:
         live.in_body = False
+        await context.say_reported()
 
 
 class _Unencodable(Exception):
