@@ -81,6 +81,7 @@ class Context:
         "_now",
         "_progress",
         "_reported",
+        "_saying",
         "_stop_lock",
         "app",
         "attempt",
@@ -128,6 +129,7 @@ class Context:
         self._log: Any = None
         self._stop_lock = threading.Lock()
         self._reported: tuple[float, float | None, str] | None = None
+        self._saying: asyncio.Future[None] | None = None
 
     @property
     def deadline(self) -> datetime | None:
@@ -186,9 +188,15 @@ class Context:
         with self._stop_lock:
             said, self._reported = self._reported, None
         if said is not None and self._progress is not None:
-            task = asyncio.ensure_future(self._progress(self, *said))
+            self._saying = task = asyncio.ensure_future(self._progress(self, *said))
             _reports.add(task)
             task.add_done_callback(_reports.discard)
+
+    async def say_reported(self) -> None:
+        """On the loop, once a plain body has ended: what it reported last is said before its outcome."""
+        self._send_report()
+        if self._saying is not None:
+            await asyncio.wait([self._saying])
 
     def spawn(
         self,

@@ -56,6 +56,19 @@ async def test_a_delay_of_thirty_days_passes_and_is_kept_to_the_second(app: App)
         assert not await client.scheduled()
 
 
+async def test_one_loop_may_see_many_long_delays(app: App):
+    """Virtual time never goes back in a loop, so one for the session's tests soon has seen more than 194 days."""
+
+    @app.actor
+    async def remind(what: str) -> str:
+        return what
+
+    for days in (*[30] * 10, 3_000):
+        async with memory(app) as client:
+            run = await client.submit(remind.call("tea"), delay=timedelta(days=days))
+            assert await run.result() == "tea"
+
+
 async def test_retries_wait_as_long_as_they_say(app: App):
     starts: list[float] = []
 
@@ -105,6 +118,26 @@ async def test_plain_bodies_run_in_the_loop(app: App):
 
     async with memory(app) as client:
         assert await (await client.submit(plain.call(1))).result() == (2, True)
+
+
+async def test_progress_is_seen_before_the_outcome_of_any_kind_of_body_and_from_the_first_moment(app: App):
+    """The steady clock begins with the test; a plain body has ended before the loop hears of what it reports."""
+
+    @app.actor
+    def plain(ctx: Context) -> None:
+        for page in range(3):
+            ctx.report(page, 3, f"page {page}")
+
+    @app.actor
+    async def awaits(ctx: Context) -> None:
+        for page in range(3):
+            await ctx.progress(page, 3, f"page {page}")
+
+    async with memory(app) as client:
+        for actor in (plain, awaits):
+            run = await client.submit(actor.call())
+            notes = [event.progress.note async for event in run.events() if event.progress]
+            assert notes == ["page 2" if actor is plain else "page 0"]
 
 
 async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):

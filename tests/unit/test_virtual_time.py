@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,21 @@ async def test_time_does_not_go_back_when_it_is_real_again():
     began = loop.time()
     await asyncio.sleep(0.01)  # work:
     assert 0.009 < loop.time() - began < 1.0
+
+
+@pytest.mark.parametrize("uptime", [0.0, 2e7, 1e9, 1e11])
+async def test_time_passes_however_much_has_passed_before(uptime: float):
+    """From 2^24 s on, a nanosecond is lost when it is added to the loop's time: what is due now would never be called."""
+    loop: Any = asyncio.get_running_loop()
+    before, real = loop._clock_resolution, loop.time
+    loop.time = lambda: real() + uptime
+    with VirtualTime() as virtual:
+        began = virtual.clock.now()
+        for _ in range(10):
+            await asyncio.sleep(3_000 * DAY)  # work:
+            await asyncio.sleep(0.001)  # work:
+        assert virtual.clock.now() - began == pytest.approx(30_000 * DAY + 0.01, abs=0.001)
+    assert loop._clock_resolution == before
 
 
 async def test_what_asks_for_a_thread_is_called_in_the_loop_and_takes_no_time():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import selectors
 import sys
@@ -110,7 +111,9 @@ class VirtualTime:
             kind = f"{type(self._loop).__module__}.{type(self._loop).__qualname__}"
             raise ConfigError(f"virtual time needs one of asyncio's own event loops, this one is {kind}")
         self._real = self._loop.time if isinstance(self._loop.time, _Ahead) else _Ahead(self._loop.time)
-        self._now = self._from = self._last_event = self._real()
+        self._resolution: float = self._loop._clock_resolution  # noqa: SLF001  (a loop has no other place for it)
+        self._from = self._last_event = self._real()
+        self._go_to(self._from)
         self._loop.time = lambda: self._now
         self._loop.call_at = self._call_at
         self._loop.run_in_executor = partial(call_in_loop, self._loop)
@@ -124,6 +127,7 @@ class VirtualTime:
         """The loop's real time again, which goes on from where virtual time has come to."""
         self._real.seconds += max(0.0, self._now - self._real())
         self._loop.time = self._real
+        self._loop._clock_resolution = self._resolution  # noqa: SLF001  (a loop has no other place for it)
         self._loop._selector = self._selector  # noqa: SLF001  (a loop has no other place for it)
         del self._loop.call_at, self._loop.run_in_executor
         allow_threads(self._loop)
@@ -156,7 +160,8 @@ class VirtualTime:
             self._give_up()
             return
         if not isinstance(soonest, _Housekeeping) or not self.may_pass_over():
-            self._last_event = self._now = max(self._now, soonest.when())
+            self._go_to(soonest.when())
+            self._last_event = self._now
             return
         awake = soonest.when() - self._last_event
         if awake > _SETTLE_SECONDS:
@@ -168,7 +173,17 @@ class VirtualTime:
             elif awake > _HOPELESS_SECONDS:
                 self._give_up()
                 return
-        self._now = max(self._now, timers[0].when())
+        self._go_to(timers[0].when())
+
+    def _go_to(self, when: float) -> None:
+        """It is ``when``, unless that is over.
+
+        The loop calls what is due before its time and its resolution together. A real loop's is a nanosecond; from the
+        194th day on (2^24 s) two floats are farther apart than that, the sum is the time itself, and what is due at this
+        very moment would never be called.
+        """
+        self._now = max(self._now, when)
+        self._loop._clock_resolution = max(self._resolution, math.ulp(self._now))  # noqa: SLF001  (a loop has no other place for it)
 
     def _leap(self, seconds: float, timers: list[asyncio.TimerHandle]) -> None:
         """Let so much time pass that housekeepers do not notice."""

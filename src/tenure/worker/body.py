@@ -150,6 +150,7 @@ async def _run_in_thread(
         return await threaded.outcome(live)
     finally:
         live.in_body = False
+        await context.say_reported()
 
 
 class _Unencodable(Exception):

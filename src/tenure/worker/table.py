@@ -8,6 +8,7 @@ may be claimed again, also here.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,7 +101,8 @@ class Live:
         self.told: StopReason | None = None
         self.early: dict[int, StopReason] = {}
         self.timers: list[asyncio.TimerHandle] = []
-        self.last_note = 0.0
+        self.last_note = -math.inf
+        """When progress was sent, by the steady clock, which may have begun just now: its first is sent at once."""
         self.note: Progress | None = None
         self.note_waits = False
 
