@@ -150,7 +150,8 @@ async def _run_in_thread(
         return await threaded.outcome(live)
     finally:
         live.in_body = False
-        await context.say_reported()
+        if not (live.abandoned or live.torn_down):
+            await context.say_reported()
 
 
 class _Unencodable(Exception):
