@@ -60,6 +60,11 @@ def allow_threads(loop: asyncio.AbstractEventLoop) -> None:
     _threadless.discard(loop)
 
 
+def has_threads(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether something may run beside it."""
+    return loop not in _threadless
+
+
 async def in_own_thread(wait: Callable[[], object]) -> None:
     """Call what blocks in a thread made for it, and wait for its end; it must not raise.
 

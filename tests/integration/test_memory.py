@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -99,11 +100,11 @@ async def test_a_timeout_ends_a_body_when_its_time_is_over(app: App):
 
 async def test_plain_bodies_run_in_the_loop(app: App):
     @app.actor
-    def plain(number: int) -> int:
-        return number + 1
+    def plain(number: int) -> tuple[int, int]:
+        return number + 1, threading.get_ident()
 
     async with memory(app) as client:
-        assert await (await client.submit(plain.call(1))).result() == 2
+        assert await (await client.submit(plain.call(1))).result() == (2, threading.get_ident())
 
 
 async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):

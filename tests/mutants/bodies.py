@@ -126,4 +126,11 @@ BODIES = (
         "\n        own_lost",
         (_THREADS + "test_a_run_is_not_taken_over_by_its_own_process_while_a_thread_of_it_runs",),
     ),
+    Guard(
+        "thread: none where the time is virtual",
+        "src/tenure/worker/threaded.py",
+        "        if not self._beside:\n",
+        "        if False:\n",
+        (REAL + "test_memory.py::test_plain_bodies_run_in_the_loop",),
+    ),
 )

@@ -14,25 +14,31 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tenure.loops import has_threads
 from tenure.worker.table import Live
 
 
 class Threaded:
     """One call. Not a future of the pool: what tells the loop is here, so it costs no more than that would."""
 
-    __slots__ = ("_call", "_ended", "_loop", "_outcome", "_turn")
+    __slots__ = ("_beside", "_call", "_ended", "_loop", "_outcome", "_turn")
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self._loop = asyncio.get_running_loop()
+        self._beside = has_threads(self._loop)  # else it is called in the loop, at its next turn
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._outcome: list[tuple[Any, BaseException | None]] = []
         self._turn = [True]
 
     def start(self, pool: ThreadPoolExecutor) -> None:
         """Raises RuntimeError where no thread can be started: the call is not made then, whatever the pool does later."""
+        scope = contextvars.copy_context()
+        if not self._beside:
+            self._loop.call_soon(scope.run, self._run)
+            return
         try:
-            pool.submit(contextvars.copy_context().run, self._run)
+            pool.submit(scope.run, self._run)
         except RuntimeError:
             if self.drop():  # else a thread that came free in this very moment has it
                 raise
@@ -56,8 +62,11 @@ class Threaded:
             del failure
         except BaseException as error:  # noqa: BLE001  (whatever it is, it is raised where it is waited for)
             how = None, error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: its body was given up
-            self._loop.call_soon_threadsafe(self._tell, how)
+        if self._beside:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: its body was given up
+                self._loop.call_soon_threadsafe(self._tell, how)
+        else:
+            self._tell(how)
         del how  # a traceback has this frame, which would keep it alive
 
     def _tell(self, how: tuple[Any, BaseException | None]) -> None:
