@@ -10,6 +10,8 @@ import pytest
 
 from tenure import App, Client, Context, Retry
 from tenure.worker import body
+from tenure.worker.table import Live
+from tenure.worker.threaded import Threaded
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.support import wait_until
@@ -140,3 +142,36 @@ async def test_a_stranger_that_cancels_tasks_does_not_end_an_attempt_before_its_
         gate.set()
         assert await run.result(5) == 1
     assert bodies == [1]
+
+
+async def test_a_run_is_not_taken_over_by_its_own_process_while_a_thread_of_it_runs(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of ours ends the handling of an attempt in the middle; its wake-up comes again to the process that has its thread."""
+    begun, gate, bodies = threading.Event(), threading.Event(), list[int]()
+    outcome = Threaded.outcome
+
+    @app.actor(retry=None)
+    def plain(ctx: Context) -> int:
+        bodies.append(ctx.attempt)
+        begun.set()
+        gate.wait(30)
+        return ctx.attempt
+
+    async def broken(threaded: Threaded, live: Live) -> Any:
+        if not gate.is_set():
+            await wait_until(begun.is_set, description="its body has begun")
+            raise ZeroDivisionError("a defect")
+        return await outcome(threaded, live)
+
+    monkeypatch.setattr(Threaded, "outcome", broken)
+    monkeypatch.setattr(body, "describe", None)  # so that it is ours, and not the body's
+    async with workers.run(app) as running, opened_at_last(gate):
+        run = await client.submit(plain.call())
+        await wait_until(begun.is_set, description="its body has begun")
+        claims = running.worker.metrics.claims
+        await wait_until(lambda: claims["plain", "busy"] >= 2, description="its wake-up has come again")
+        assert bodies == [1]
+        gate.set()
+        assert await run.result(15) == 2
+    assert bodies == [1, 2]

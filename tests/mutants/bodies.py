@@ -119,4 +119,18 @@ BODIES = (
         "            await self.stores.work.ack(live.reply)\n        except TenureError",
         (_DEAD + "test_runs_that_owe_a_letter_keep_no_others_from_their_slots",),
     ),
+    Guard(
+        "thread: a run is not taken over by its own process while one of it runs",
+        "src/tenure/worker/head.py",
+        " and not self._table.goes_on(holder)\n        own_lost",
+        "\n        own_lost",
+        (_THREADS + "test_a_run_is_not_taken_over_by_its_own_process_while_a_thread_of_it_runs",),
+    ),
+    Guard(
+        "thread: none where the time is virtual",
+        "src/tenure/worker/threaded.py",
+        "self._loop.run_in_executor(pool, contextvars",
+        "pool.submit(contextvars",
+        (REAL + "test_memory.py::test_plain_bodies_run_in_the_loop",),
+    ),
 )

@@ -245,7 +245,9 @@ class Head:
         if record is None:
             return None
         gone = await self._confirm_gone(record, command.run_id, command.session, patience)
-        own_lost = record.holder if record.holder is not None and record.holder.session == command.session else None
+        holder = record.holder
+        own = holder is not None and holder.session == command.session and not self._table.goes_on(holder)
+        own_lost = holder if own else None
         named = {entry.session for entry in record.previous} | ({record.holder.session} if record.holder else set())
         closed: set[str] = set()
         drained: set[str] = set()

@@ -270,6 +270,11 @@ class Table:
         """Whether that attempt was had in hand and given up: no claim may take it for its own, its body would run twice."""
         return holder in self._given_up
 
+    def goes_on(self, holder: Holder) -> bool:
+        """Whether that attempt was given up and its body has not ended: who claims its run would start another beside it."""
+        live = self._remnants.get(holder)
+        return live is not None and live.has_body
+
     def remnants(self) -> list[tuple[Holder, str]]:
         """Attempts that were given up and whose bodies have ended, with their keys: records may still name them."""
         return [(mine, live.key) for mine, live in self._remnants.items() if not (live.in_body or live.in_thread)]
