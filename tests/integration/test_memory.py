@@ -210,6 +210,61 @@ async def test_a_test_that_waits_for_ever_is_told_so(app: App):
             await (await client.submit(nobodys.call())).result()
 
 
+async def test_a_test_that_waits_in_vain_while_a_schedule_ticks_is_told_so(app: App):
+    """Something is always to come, only not what it waits for. What it awaits is cancelled, Stuck comes out of the block."""
+
+    @app.actor(every=timedelta(hours=1))
+    async def tick() -> None:
+        clients[0].now()  # a body's asking is not the test's
+
+    @app.actor(queue="elsewhere")
+    async def nobodys() -> None: ...
+
+    clients: list[MemoryClient] = []
+    ended: list[BaseException] = []
+
+    async def waits_in_vain() -> None:
+        async with memory(app, queues=["default"], patience=2_000) as client:
+            clients.append(client)
+            await client.submit(tick.call(), key="chain")
+            lost = await client.submit(nobodys.call(), key="lost")
+            try:
+                await lost.result()
+            except BaseException as error:
+                ended.append(error)
+                raise
+
+    with pytest.raises(
+        Stuck, match=r"(?s)waits_in_vain.*chain: tick, every:3600, generation \d+.*lost: nobodys, waiting"
+    ):
+        await waits_in_vain()
+    assert [type(error) for error in ended] == [asyncio.CancelledError]
+
+
+async def test_who_has_a_timer_of_its_own_or_asks_for_something_does_not_wait_in_vain(app: App):
+    @app.actor(every=timedelta(hours=1))
+    async def tick() -> None: ...
+
+    @app.actor
+    async def slow() -> None:
+        await asyncio.sleep(DAY)  # body:
+        slept.set()
+
+    slept = asyncio.Event()
+    async with memory(app, patience=1_000) as client:
+        await client.submit(tick.call(), key="chain")
+        await client.advance(timedelta(days=5))
+        for _ in range(5):
+            await (await client.submit(slow.call())).result()
+        slept.clear()
+        await client.submit(slow.call(), delay=timedelta(days=2))
+        await client.advance(1.5 * DAY)
+        await slept.wait()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5 * DAY):
+                await asyncio.Event().wait()
+
+
 async def test_the_same_seed_gives_the_same_runs(app: App):
     @app.actor
     async def nothing() -> None: ...

@@ -15,9 +15,12 @@ _MINUTE_KEYS, _MINUTE_RATE, _MINUTE_MAY_TAKE = 1_000, 18.0, 10.0
 _ALONE = {"term": Mixture(term=5.0), "cut": Mixture(cut=4.0), "freeze": Mixture(freeze=0.7)}
 
 
-def main() -> int:
-    """The exit code: 1 if anything was found."""
-    with_fixed_hashes()
+_WORLD = ("seconds", "skew", "only", "mutant", "calm", "minute")
+"""What a world depends on beside its seed."""
+
+
+def options() -> argparse.ArgumentParser:
+    """What may be asked for."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--seeds", type=int, default=200, help="so many seeds")
     given.add_argument("--start", type=int, default=1, help="the first of them")
@@ -34,15 +37,32 @@ def main() -> int:
     )
     given.add_argument("--stop-at", type=int, default=5, help="end after so many bad seeds")
     given.add_argument("--minute", action="store_true", help="how long a minute of ten workers and 1,000 keys takes")
-    asked = given.parse_args()
+    return given
+
+
+def again(asked: argparse.Namespace, seed: int) -> str:
+    """The command that runs the world of this seed again, and shows all of it."""
+    plain = options().parse_args([])
+    words = ["python -m tests.sim", f"--seed {seed}"]
+    for name in _WORLD:
+        value = getattr(asked, name)
+        if value != getattr(plain, name):
+            words.append(f"--{name}" if value is True else f"--{name} {value!s}")
+    return " ".join(words)
+
+
+def main() -> int:
+    """The exit code: 1 if anything was found."""
+    with_fixed_hashes()
+    asked = options().parse_args()
     calm = Mixture() if asked.calm else _ALONE.get(asked.only)
     size = Size(seconds=asked.seconds, skew=asked.skew)
     if asked.minute:
-        return minute(asked.seed or 1)
+        return minute(asked)
     if asked.seed is not None:
         (result,) = run_seeds([asked.seed], size, mixture=calm, mutant=asked.mutant, whole_trace=True)
         print("\n".join(result.trace))
-        tell(result)
+        tell(result, again(asked, result.seed))
         return int(not result.good)
     began = time.monotonic()
     bad: list[Result] = []
@@ -56,7 +76,7 @@ def main() -> int:
         if not result.good:
             bad.append(result)
             print("\n".join(result.trace[-200:]))
-            tell(result)
+            tell(result, again(asked, result.seed))
             if len(bad) >= asked.stop_at:
                 break
         if done % 100 == 0:
@@ -70,11 +90,11 @@ def main() -> int:
     return int(bool(bad))
 
 
-def minute(seed: int) -> int:
+def minute(asked: argparse.Namespace) -> int:
     """The exit code: 1 if a minute of ten workers and 1,000 keys took a processor longer than it may, or was not that."""
     size = Size(seconds=60.0, workers=10, rate=_MINUTE_RATE, keys=(_MINUTE_KEYS,), every_key=True, concurrency=100)
-    (result,) = run_seeds([seed], size, mixture=Mixture())
-    tell(result)
+    (result,) = run_seeds([asked.seed or 1], size, mixture=Mixture())
+    tell(result, again(asked, result.seed))
     print(
         f"{result.keys} keys, {result.asks} asks, {result.bodies} bodies:"
         f" {result.real_seconds:.1f} s of a processor, {result.wall_seconds:.1f} s by the clock"
@@ -82,7 +102,7 @@ def minute(seed: int) -> int:
     return int(not result.good or result.keys < _MINUTE_KEYS or result.real_seconds > _MINUTE_MAY_TAKE)
 
 
-def tell(result: Result) -> None:
+def tell(result: Result, command: str) -> None:
     """What was found, and how to see it again."""
     print(f"seed {result.seed}: {result.mixture}")
     print(
@@ -94,7 +114,7 @@ def tell(result: Result) -> None:
     for violation in result.violations:
         print(f"  VIOLATION {violation.invariant}: {violation.key}: {violation.what}")
     if not result.good:
-        print(f"  again: python -m tests.sim --seed {result.seed}")
+        print(f"  again: {command}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.__main__ import again, options
 from tests.sim.mutants import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,18 @@ def test_without_a_guard_something_is_found(mutant: str, start: int, found: str)
     )
     assert code == 1, told
     assert re.search(f"VIOLATION ({found}):", told)
-    assert re.search(r"again: python -m tests.sim --seed \d+", told)
+    assert re.search(rf"again: python -m tests.sim --seed \d+ --mutant {mutant}\n", told)
+
+
+def test_the_command_that_is_printed_runs_the_same_world_again():
+    """Whatever the world was made of: an option that is left out is another world, and what was found is not in it."""
+    size = ["--seconds", "5.5", "--skew", "0.25", "--mutant", "no-grace"]
+    for given in ([], ["--only", "cut"], ["--calm", *size], ["--minute"], ["--only", "freeze", *size]):
+        asked = options().parse_args(["--seeds", "9", "--start", "4", *given])
+        command = again(asked, 7)
+        assert command.startswith("python -m tests.sim --seed 7")
+        repeated = options().parse_args(command.split()[3:])
+        assert vars(repeated) == vars(asked) | {"seed": 7, "seeds": repeated.seeds, "start": repeated.start}, command
 
 
 def test_each_guard_that_is_taken_out_has_a_test():

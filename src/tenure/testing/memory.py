@@ -29,18 +29,20 @@ import msgspec
 from msgspec import Struct
 
 from tenure.client import Client
-from tenure.clock import using
+from tenure.clock import here, using
 from tenure.core.errors import ConfigError, Unavailable
 from tenure.core.moments import moment_of
 from tenure.core.records import Phase, State, read_state
 from tenure.core.shares import check_queues
+from tenure.core.subjects import decode_key
 from tenure.isolation import Home
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import Lost, NotSent
 from tenure.nats.memory import MemoryServer
-from tenure.nats.scan import Header
+from tenure.nats.scan import STATE, Header
 from tenure.service import Service
-from tenure.testing.virtual import Stuck, VirtualTime
+from tenure.stores import Stores
+from tenure.testing.virtual import PATIENCE, Stuck, VirtualTime
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -83,10 +85,11 @@ class MemoryClient(Client):
         queues: Iterable[str] | Mapping[str, int] | None = None,
         start: datetime | None = None,
         seed: int = 0,
+        patience: int = PATIENCE,
     ) -> None:
         if start is not None and start.tzinfo is None:
             raise ConfigError(f"start must be an aware datetime, got {start!r}: give it a tzinfo")
-        self.virtual = VirtualTime(start=None if start is None else start.timestamp(), seed=seed)
+        self.virtual = VirtualTime(start=None if start is None else start.timestamp(), seed=seed, patience=patience)
         self.server = MemoryServer(f"{app.namespace}-{next(_numbers)}", clock=self.virtual.clock)
         """The server: ``kill`` and ``start`` it, ``pause`` and ``resume``, or ``disconnect`` a client."""
         super().__init__(app, self.server.url, {})
@@ -116,12 +119,22 @@ class MemoryClient(Client):
             self._last = stack.pop_all()
         self._newest_peer = max(self.server.peers, default=0)
         self.virtual.may_pass_over = self._is_calm
+        self.virtual.goes_on = self._goes_on
+        self.virtual.stirs()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Stop everything. Raises what a worker or a supervisor ended with, Stuck if the test waited for ever."""
         self.virtual.may_pass_over = lambda: False
+        self.virtual.stirs()
         await self._last.__aexit__(*exc)  # type: ignore[arg-type]  # they are what they are in any such method
+
+    @property
+    def stores(self) -> Stores:
+        """As any client's. Whoever asks for something does not only wait."""
+        if here() is not self.virtual.clock:
+            self.virtual.stirs()
+        return super().stores
 
     @property
     def _services(self) -> tuple[Worker | Supervisor, ...]:
@@ -133,11 +146,11 @@ class MemoryClient(Client):
         What was handed back comes again by the server's clock, and whoever has lost its server may have left something to
         be found by sweeps: neither may be passed over.
         """
-        newest = max(self.server.peers, default=0)
+        newest, now = max(self.server.peers, default=0), self.virtual.clock.now()
         if newest != self._newest_peer:
             self._newest_peer = newest
-            self._troubled_until = self.now() + _TROUBLED_SECONDS
-        if self.now() < self._troubled_until or not self.server.running:
+            self._troubled_until = now + _TROUBLED_SECONDS
+        if now < self._troubled_until or not self.server.running:
             return False
         consumers = self.server.jetstream.streams[self.app.names.work_stream].consumers
         in_hand = Counter(
@@ -146,6 +159,17 @@ class MemoryClient(Client):
         return all(
             len(consumer.pending) == in_hand[name] for name, consumer in consumers.items() if not self._is_paused(name)
         )
+
+    def _goes_on(self) -> list[str]:
+        """Keys that live, those first that have had most runs."""
+        names, found = self.app.names, []
+        stream = self.server.jetstream.streams[names.runs_stream]
+        for subject in stream.subjects(f"{names.runs_prefix}*"):
+            state = read_state(stream.messages[stream.last_of(subject)].fields.get(STATE, ""))
+            if state is not None and (state.phase is Phase.WAITING or state.phase in _RUNNING):
+                key, what = decode_key(subject.removeprefix(names.runs_prefix)), state.schedule or state.phase.value
+                found.append((-state.generation, f"{key}: {state.actor}, {what}, generation {state.generation}"))
+        return [text for _, text in sorted(found)[:_TOLD]]
 
     def _is_paused(self, consumer: str) -> bool:
         """Whether what its queue has handed back waits for the end of a pause, not for its next delivery."""
@@ -244,6 +268,7 @@ class MemoryClient(Client):
 _RUNNING = frozenset({Phase.RUNNING, Phase.STOPPING})
 _PATIENT_SECONDS = 86_400.0
 _TROUBLED_SECONDS = 60.0
+_TOLD = 20
 
 
 def memory(
@@ -255,15 +280,19 @@ def memory(
     queues: Iterable[str] | Mapping[str, int] | None = None,
     start: datetime | None = None,
     seed: int = 0,
+    patience: int = PATIENCE,
 ) -> MemoryClient:
     """A client of ``app`` for ``async with``: inside, the application runs, in memory and in virtual time.
 
     ``workers``, ``supervisors``: how many of each run; with ``workers=0`` nothing is run, and what was asked for can be
     looked at. ``concurrency``, ``queues``: of each worker. ``start``: the time of day at the beginning, aware; default the
-    real one. ``seed``: of jitter and ids.
+    real one. ``seed``: of jitter and ids. ``patience``: how many moments may pass, some twenty for each tick of a schedule,
+    while the test waits with no ``sleep`` or timeout of its own and asks for nothing.
 
-    Raises ConfigError in a loop that is not asyncio's own (uvloop), Stuck (also from whatever is awaited inside) when the
-    test waits for what never happens.
+    Raises ConfigError in a loop that is not asyncio's own (uvloop). When the test waits for what never happens, or its
+    patience is at an end, what it awaits is cancelled and the ``async with`` raises Stuck, which names what waits and what
+    goes on: ``pytest.raises(Stuck)`` belongs around it. Where another task entered it, as a fixture does, Stuck ends the
+    loop's run.
     """
     return MemoryClient(
         app,
@@ -273,6 +302,7 @@ def memory(
         queues=queues,
         start=start,
         seed=seed,
+        patience=patience,
     )
 
 

@@ -8,6 +8,10 @@ called in the loop, and all that it does takes no time.
 takes a while. So what they and the server do to look after each other, and only that, may be *passed over*: when nothing
 else is about to happen for a while, the time of day leaps to the next thing that is, as if the machine had slept. The
 steady clock does not count that, so nobody is missed and no session is lost.
+
+**Patience.** Where a schedule ticks there is always something to come, and a test that waits for something else would see
+days pass for ever. So the moments are counted that pass while it does nothing but wait: with no timer of its own (a
+``sleep``, a timeout) that is to come, and without asking its client for anything.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import random
 import selectors
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from functools import partial
 from types import FrameType, TracebackType
@@ -27,6 +31,7 @@ from typing import Any, Self
 
 from ulid import base32
 
+from tenure.clock import here
 from tenure.core.errors import ConfigError, TenureError
 from tenure.loops import allow_threads, forbid_threads
 
@@ -49,8 +54,16 @@ _HOPELESS_SECONDS = 120.0
 """For so long it goes on while nothing at all is to come: what a sweep can find is found by then."""
 
 
+_NOTHING = "nothing will ever happen any more"
+_NOTHING_ELSE = "nothing else will happen any more than what happens again and again"
+PATIENCE = 100_000
+"""Moments, some twenty for each tick of a schedule: a daily one has then ticked for longer than any run may be delayed."""
+_OWN_PROTOCOL = "tenure.nats."
+"""What sets timers in answer to whoever has sent something: they are nobody's own."""
+
+
 class Stuck(TenureError):
-    """Nothing will ever happen any more, and the test waits for it."""
+    """The test waits for what will never happen."""
 
 
 class VirtualClock:
@@ -87,11 +100,13 @@ class VirtualTime:
     """Virtual time for the running loop, while it is entered. One at a time.
 
     ``start``: its time of day at the beginning, seconds since the epoch; default the real one. ``seed``: of its chance.
-    Raises ConfigError in a loop whose time cannot be virtual (uvloop). Whoever enters it is told with ``Stuck`` when it
-    waits for something that never comes.
+    ``patience``: how many moments may pass while the test only waits.
+
+    Raises ConfigError in a loop whose time cannot be virtual (uvloop). The task that enters it and then waits for what
+    never comes is cancelled, and the end of the block raises Stuck; if that task has ended, the loop itself does.
     """
 
-    def __init__(self, *, start: float | None = None, seed: int = 0) -> None:
+    def __init__(self, *, start: float | None = None, seed: int = 0, patience: int = PATIENCE) -> None:
         self._now = 0.0
         self._from = 0.0
         self._last_event = 0.0
@@ -99,6 +114,14 @@ class VirtualTime:
         self.clock = VirtualClock(self._elapsed, start=time.time() if start is None else start, seed=seed)
         self.may_pass_over: Callable[[], bool] = lambda: False
         """Whether the housekeepers have nothing in hand."""
+        self.goes_on: Callable[[], list[str]] = list
+        """What is not over, in words."""
+        self._patience = patience
+        self._moments = 0
+
+    def stirs(self) -> None:
+        """The test does something: it is not only waiting."""
+        self._moments = 0
 
     def __enter__(self) -> Self:
         self._loop = _running_loop()
@@ -144,11 +167,16 @@ class VirtualTime:
     def _call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        made = _Housekeeping if _asked_by_housekeeper() else asyncio.TimerHandle
-        timer = made(when, callback, args, self._loop, context)
+        timer = self._kind(_asker())(when, callback, args, self._loop, context)
         heapq.heappush(self._loop._scheduled, timer)  # noqa: SLF001  (as the loop's own does)
         timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (as the loop's own does)
         return timer
+
+    def _kind(self, asker: str) -> type[asyncio.TimerHandle]:
+        if asker.startswith(_HOUSEKEEPERS) and not asker.startswith(_HAPPENS):
+            return _Housekeeping
+        own = here() is not self.clock and not asker.startswith(_OWN_PROTOCOL)
+        return _Own if own else asyncio.TimerHandle
 
     # -- jumps -------------------------------------------------------------------------------------------------------
 
@@ -157,8 +185,15 @@ class VirtualTime:
         timers: list[asyncio.TimerHandle] = self._loop._scheduled  # noqa: SLF001  (the loop's own heap)
         soonest = timers[0] if timers else None
         if soonest is None:
-            self._give_up()
+            self._give_up(_NOTHING)
             return
+        self._moments += 1
+        if self._moments > self._patience or isinstance(soonest, _Own):
+            waits = not any(isinstance(timer, _Own) and not timer.cancelled() for timer in timers)
+            self._moments = 0
+            if waits:
+                self._give_up(_NOTHING_ELSE, self.goes_on())
+                return
         if not isinstance(soonest, _Housekeeping) or not self.may_pass_over():
             self._go_to(soonest.when())
             self._last_event = self._now
@@ -171,7 +206,7 @@ class VirtualTime:
             if coming:
                 self._leap(min(coming) - soonest.when(), timers)
             elif awake > _HOPELESS_SECONDS:
-                self._give_up()
+                self._give_up(_NOTHING)
                 return
         self._go_to(timers[0].when())
 
@@ -197,17 +232,25 @@ class VirtualTime:
         self._last_event += seconds
         self.clock.slept += seconds
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str, goes_on: Iterable[str] = ()) -> None:
         waiting = sorted(filter(None, map(_where, asyncio.all_tasks(self._loop))))
-        text = "\n  ".join(["nothing will ever happen any more, and these wait for it:", *waiting])
+        text = "\n  ".join([f"{why}, and these wait:", *waiting])
+        if goes_on:
+            text = "\n  ".join([f"{text}\nThese keys live (to wait for longer: memory(patience=)):", *goes_on])
         if self._owner is None or self._owner.done() or self._stuck:
             raise Stuck(text)
         self._stuck = text
-        self._owner.cancel("nothing will ever happen any more")
+        self._owner.cancel(why)
 
 
 class _Housekeeping(asyncio.TimerHandle):
     """A timer that may be passed over."""
+
+    __slots__ = ()
+
+
+class _Own(asyncio.TimerHandle):
+    """A timer of the test, not of what runs for it."""
 
     __slots__ = ()
 
@@ -261,15 +304,15 @@ def call_in_loop(
     return ended
 
 
-def _asked_by_housekeeper() -> bool:
-    """Whether the timer that is being made is set by what only looks after others."""
+def _asker() -> str:
+    """The module that sets the timer that is being made."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  (the interpreter's documented way)
     while frame is not None:  # up to who called asyncio
         module: str = frame.f_globals.get("__name__", "")
         if not module.startswith(_BETWEEN):
-            return module.startswith(_HOUSEKEEPERS) and not module.startswith(_HAPPENS)
+            return module
         frame = frame.f_back
-    return False
+    return ""
 
 
 def _running_loop() -> Any:
