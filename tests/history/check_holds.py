@@ -69,14 +69,23 @@ def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revisio
         who = (entry.session, entry.run_id, entry.attempt)
         if entry.deadline is None or who in told:
             continue
-        since = before.stored
+        since, told_at = before.stored, after.stored
         if who == before.held() and before.phase == "stopping":
-            since = known.by_seq[known.stopped_at[before.run_id]].stored
-        elif known.evidence.asks_whole and after.last == before.last and after.key != CHIME:
-            begun = (ask.asked for ask in asks if ask.wall >= since and ask.asked <= after.stored)
+            since, told_at = _stopped(known, before)
+        if known.evidence.asks_whole and after.last == before.last and after.key != CHIME:
+            begun = (ask.asked for ask in asks if ask.wall >= since and ask.asked <= told_at)
             since = max(since, min(begun, default=since))
         if entry.deadline < since + GRACE_SECONDS - _unsure(known):
             yield who, f"had until {entry.deadline:.3f}, though it was not told before {since:.3f}"
+
+
+def _stopped(known: Known, stopping: Revision) -> tuple[float, float]:
+    """When a run was not told to stop yet, and when it was."""
+    told = known.by_seq[known.stopped_at[stopping.run_id]]
+    past = known.pasts[told.key]
+    number = past.numbers.get(told.seq)
+    before = past.states[number - 1] if number else None
+    return (before.stored if before is not None else told.stored), told.stored
 
 
 def _unsure(known: Known) -> float:

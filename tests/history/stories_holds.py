@@ -95,6 +95,30 @@ def told_long_before_it_was_stored() -> Story:
     return story
 
 
+def cancelled_long_before_it_was_stored(asked: float = 1.2, evicted: float = 4.4) -> Story:
+    """The same of a cancel; the next run does not wait for the body whose time is over."""
+    story = Story()
+    story.submit()
+    story.claim(at=1.0, stored=0.9)
+    story.evidence.asks_whole = True
+    story.asked("submit", "accepted", "r1", 1, asked=0.4, wall=0.5)
+    story.write(phase="stopping", stopped=True, stored=4.0)
+    story.asked("cancel", "stopping", "r1", 1, asked=asked, wall=4.1)
+    story.replaced(deadline=2.2, stored=4.3, last=story.last("cancelled", at=4.3))
+    story.asked("submit", "accepted", "r2", 2, asked=4.2, wall=4.4)
+    story.end(evicted, how="stop cancelled", generation=1, run_id="r1")
+    story.write(previous=(), stored=4.6)
+    story.claim("s2", at=4.7, stored=4.7)
+    story.end(4.8)
+    story.finish(stored=4.9)
+    return story
+
+
+def hurried_by_a_cancel() -> Story:
+    """It was asked for when it was stored, and its time was over then."""
+    return cancelled_long_before_it_was_stored(asked=3.9)
+
+
 def told_by_a_successor() -> Story:
     """Nobody has asked for it: who asks later has not told it."""
     story = replaced_while_running("parallel")
@@ -281,6 +305,7 @@ GOOD_HOLDS = [
     claim_heard_late,
     taken_over_in_the_moment_of_its_closing,
     told_long_before_it_was_stored,
+    cancelled_long_before_it_was_stored,
     told_by_a_successor,
     told_by_who_was_frozen_over_the_time,
     frozen_before_its_body,
@@ -297,6 +322,7 @@ BAD_HOLDS = {
             void_and_started,
             hurried,
             hurried_after_a_while,
+            hurried_by_a_cancel,
             started_when_its_session_was_closed,
         ),
         "let go",
