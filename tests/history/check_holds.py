@@ -70,9 +70,10 @@ def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revisio
         if entry.deadline is None or who in told:
             continue
         since, told_at = before.stored, after.stored
-        if who == before.held() and before.phase == "stopping":
+        stopping = who == before.held() and before.phase == "stopping"
+        if stopping:
             since, told_at = _stopped(known, before)
-        if known.evidence.asks_whole and after.last == before.last and after.key != CHIME:
+        if known.evidence.asks_whole and (stopping or (after.last == before.last and after.key != CHIME)):
             begun = (ask.asked for ask in asks if ask.wall >= since and ask.asked <= told_at)
             since = max(since, min(begun, default=since))
         if entry.deadline < since + GRACE_SECONDS - _unsure(known):
@@ -85,7 +86,7 @@ def _stopped(known: Known, stopping: Revision) -> tuple[float, float]:
     past = known.pasts[told.key]
     number = past.numbers.get(told.seq)
     before = past.states[number - 1] if number else None
-    return (before.stored if before is not None else told.stored), told.stored
+    return (before.stored if before is not None else 0.0), told.stored
 
 
 def _unsure(known: Known) -> float:

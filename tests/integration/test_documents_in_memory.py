@@ -14,10 +14,16 @@ import pytest
 from actors import documents
 from actors.documents import app, extract, refine
 from actors.reading import open_document
-from tenure import RunFailed
-from tenure.testing import memory
+from tenure import App, RunFailed
+from tenure.testing import MemoryClient, memory
 
 NIGHT = datetime(2030, 1, 1, 3, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def tenure_app() -> App:
+    """What the fixture ``tenure_client`` runs."""
+    return app
 
 
 @pytest.fixture
@@ -37,6 +43,11 @@ async def test_a_document_is_extracted_and_then_refined(report: str):
         refined = await client.run("report/refined").result()  # spawned with the outcome, under a key of its own
         assert refined.path == report
         assert ("otters", 2) in refined.top
+
+
+async def test_a_document_is_read_tomorrow(report: str, tenure_client: MemoryClient):
+    run = await tenure_client.submit(extract.call(report), key="report", delay=timedelta(days=1))
+    assert (await run.result()).words == 9
 
 
 async def test_a_document_is_read_at_night(report: str):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +13,8 @@ from itertools import pairwise
 
 import pytest
 
-from tenure import App, Context, Cooldown, Debounce, RateLimit, Retry, RunFailed, Unavailable
-from tenure.testing import MemoryClient, Stuck, memory
+from tenure import App, Context, Cooldown, Debounce, RateLimit, Retry, RunFailed, TenureError, Unavailable
+from tenure.testing import MemoryClient, Stuck, memory, plugin
 
 DAY = 86_400.0
 
@@ -342,3 +344,34 @@ async def test_rates_debounce_and_cooldown_keep_to_virtual_time(app: App):
             await client.submit(report.call(), key="r")
             await asyncio.sleep(3_600)  # body: an hour of the loop's time
         assert starts["report"][1] - starts["report"][0] == pytest.approx(3 * DAY, abs=3_700)
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+async def test_code_that_connects_by_itself_reaches_the_server(
+    app: App, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+):
+    @app.actor
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with memory(app) as client:
+        monkeypatch.setenv("TENURE_NATS_URL", client.server.url if by_environment else "nats://127.0.0.1:1")
+        async with app.connect() if by_environment else app.connect(client.server.url) as other:
+            assert await (await other.submit(double.call(21))).result() == 42
+
+
+def test_a_client_of_another_loop_says_which_options_make_it_one(app: App):
+    with asyncio.Runner() as fixture, asyncio.Runner() as test:
+        client = fixture.run(memory(app).__aenter__())
+        with pytest.raises(
+            TenureError, match=r"asyncio_default_fixture_loop_scope and asyncio_default_test_loop_scope"
+        ):
+            test.run(client.status("k"))
+        fixture.run(client.__aexit__(None, None, None))
+
+
+def test_without_pytest_asyncio_the_fixture_says_what_it_needs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pytest_asyncio", None)
+    names = runpy.run_path(plugin.__file__)
+    with pytest.raises(pytest.fail.Exception, match="needs pytest-asyncio"):
+        names["tenure_client"].__wrapped__()

@@ -256,6 +256,26 @@ def test_every_module_says_what_it_is_for() -> None:
     report(f"{name(path)} has no docstring" for path in files("src", "actors") if not ast.get_docstring(parse(path)))
 
 
+def test_every_module_is_in_the_code_map() -> None:
+    """By its name, in the part of its folder: whoever looks for what a module is finds it there."""
+    codemap = (SOURCE / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
+    parts = {"": set[str]()}
+    folder = ""
+    for line in codemap.splitlines():
+        if not line.startswith("    ") and (heading := re.match(r" *(\w+)/", line)):
+            folder = heading[1]
+        elif not line.startswith(" "):
+            folder = ""
+        parts.setdefault(folder, set()).update(re.findall(r"\w+", line))
+    report(
+        f"{name(path)} is not in the code map of ARCHITECTURE.md, under {path.parent.name}/"
+        for path in files("src/tenure")
+        if not path.stem.startswith("__")
+        and path.parent.name != "examples"
+        and path.stem not in parts["" if path.parent == SOURCE else path.parent.name]
+    )
+
+
 def test_the_readme_stays_short() -> None:
     readme = ROOT / "README.md"
     lines = len(readme.read_text(encoding="utf-8").splitlines())

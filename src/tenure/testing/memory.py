@@ -7,7 +7,8 @@
         assert await run.result() == "the tea is ready"      # a day later, and at once
 
 ``client.publish`` is for what programs without Tenure send to the inbox, ``client.server`` for what a server does to its
-clients: ``kill`` and ``start``, ``pause`` and ``resume``, ``disconnect``.
+clients: ``kill`` and ``start``, ``pause`` and ``resume``, ``disconnect``. Code that connects by itself reaches it with
+``app.connect(client.server.url)``; or with ``app.connect()``, where ``$TENURE_NATS_URL`` is set to that url.
 
 Inside, worker and supervisor run as in production, over a server in memory that does what the real one does, and the
 loop's time is virtual: delays, retries, ``every=`` and timeouts pass as soon as nothing else is left to be done. Bodies
@@ -30,12 +31,13 @@ from msgspec import Struct
 
 from tenure.client import Client
 from tenure.clock import here, using
-from tenure.core.errors import ConfigError, Unavailable
+from tenure.core.errors import ConfigError, TenureError, Unavailable
 from tenure.core.moments import moment_of
 from tenure.core.records import Phase, State, read_state
 from tenure.core.shares import check_queues
 from tenure.core.subjects import decode_key
 from tenure.isolation import Home
+from tenure.loops import running_loop
 from tenure.nats.acks import parse_ack
 from tenure.nats.connection import Lost, NotSent
 from tenure.nats.memory import MemoryServer
@@ -134,6 +136,8 @@ class MemoryClient(Client):
         """As any client's. Whoever asks for something does not only wait."""
         if here() is not self.virtual.clock:
             self.virtual.stirs()
+        if self._stores is not None and running_loop() not in {None, self._loop}:
+            raise TenureError(_TWO_LOOPS)
         return super().stores
 
     @property
@@ -269,6 +273,10 @@ _RUNNING = frozenset({Phase.RUNNING, Phase.STOPPING})
 _PATIENT_SECONDS = 86_400.0
 _TROUBLED_SECONDS = 60.0
 _TOLD = 20
+_TWO_LOOPS = (
+    "this client's app runs in another event loop: with pytest-asyncio, that of the fixture, not of the test; "
+    "give asyncio_default_fixture_loop_scope and asyncio_default_test_loop_scope the same value"
+)
 
 
 def memory(

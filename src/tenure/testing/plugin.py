@@ -1,19 +1,23 @@
 """The pytest plugin that comes with Tenure: the fixtures ``nats_server`` and, with pytest-asyncio, ``tenure_client``.
 
+``tenure_client`` runs the app that a fixture ``tenure_app`` returns; the project defines that one.
+
 It is loaded by pytest for every project in an environment with Tenure, so it imports nothing of Tenure before it is used.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-try:
-    from pytest_asyncio import fixture as _async_fixture
-except ImportError:  # a project that has no use for it
-    _async_fixture = None  # type: ignore[assignment]  # and then no such fixture
+_async_fixture: Any = None
+with contextlib.suppress(ImportError):  # a project may have no use for it
+    import pytest_asyncio
+
+    _async_fixture = pytest_asyncio.fixture
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -42,13 +46,21 @@ def tenure_app() -> App:
 
 if _async_fixture is not None:
 
-    @_async_fixture
+    @_async_fixture  # type: ignore[untyped-decorator]  # it is pytest-asyncio's, where that is installed
     async def tenure_client(tenure_app: App) -> AsyncIterator[MemoryClient]:
-        """A client of ``tenure_app``, which runs in memory and in virtual time for the length of a test.
+        """A client of the app of the fixture ``tenure_app``, which runs in memory and in virtual time for the length of a test.
 
-        As ``async with tenure.testing.memory(app) as client``.
+        As ``async with tenure.testing.memory(app) as client``; in the event loop of the test, so
+        ``asyncio_default_fixture_loop_scope`` and ``asyncio_default_test_loop_scope`` must be the same.
         """
         from tenure.testing import memory
 
         async with memory(tenure_app) as client:
             yield client
+
+else:
+
+    @pytest.fixture
+    def tenure_client() -> None:
+        """It cannot be had here."""
+        pytest.fail("tenure_client needs pytest-asyncio: pip install pytest-asyncio", pytrace=False)
