@@ -129,6 +129,27 @@ async def test_row_3_a_worker_that_dies_between_an_outcome_and_its_effects_is_fo
     assert [letter.run_id for letter in await client.dead.list()] == [dead.run_id]
 
 
+async def test_row_3_what_is_paid_is_known_to_be_paid_until_its_debt_is_cleared(
+    site: Site, app: App, client: Client, ledger: Ledger
+) -> None:
+    """It dies before it clears the debt. Before that is paid again, the run is over, and two more came after it [7].
+
+    Nothing but the mark at the target shows it then: had it been forgotten first, the same run would run once more.
+    """
+    site.settings = SOON | AGAIN
+    await die_at_work(
+        site, client, {"k": ("before tenure.nats.runs:Runs.commit(ClearOutbox)", app.actors["spawns"].call())}
+    )
+    await site.start_worker("--queue", "default")
+    assert await client.run("k-child").result(WITHIN_SECONDS) == "attempt 1"
+    for _ in range(2):
+        again = await client.submit(app.actors["quick"].call(), key="k-child")
+        assert await again.result(WITHIN_SECONDS) == "attempt 1"
+    await site.start_worker("--queue", "k", "--with-supervisor")
+    await ledger.comes_to_rest({"k": "succeeded", "k-child": "succeeded"})
+    assert [(e.generation, e.attempt) for e in site.events("started", "k-child")] == [(1, 1), (2, 1), (3, 1)]
+
+
 async def test_row_3_a_worker_that_dies_between_an_outcome_and_its_effects_is_followed_by_a_redelivery(
     site: Site, app: App, client: Client, ledger: Ledger
 ) -> None:

@@ -6,6 +6,7 @@ No body starts after the drain signal; what runs may finish; the rest is handed 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 from tenure import App, Client, Context, Retry, Run, RunFailed, Snooze
 from tenure.core.records import Phase
 from tests.conftest import Workers
+from tests.gates import opened_at_last
 from tests.proxy import Proxy
 from tests.support import FAST, wait_until
 
@@ -271,6 +273,59 @@ async def test_scenario_23_a_body_that_ignores_the_drain_is_given_up_without_a_f
         assert await run.result(timeout=10) == 2
     ended.set()
     assert bodies == [(1, 0), (2, 0)]
+
+
+async def test_scenario_23_a_submit_of_what_a_drain_gave_up_joins_the_run_that_will_go_on(
+    app: App, client: Client, workers: Workers
+):
+    """Its session is closed and its budget is one attempt, but a drained one costs none: it is not dead [27, 29]."""
+    ended = asyncio.Event()
+    bodies: list[tuple[int, int, int]] = []
+
+    @app.actor(retry=Retry(max_attempts=1), grace=0.05)
+    async def stubborn(ctx: Context) -> int:
+        bodies.append((ctx.generation, ctx.attempt, ctx.failures))
+        while ctx.attempt == 1 and not ended.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended.wait()
+        return ctx.attempt
+
+    app.config = replace(FAST, drain_seconds=0.05)
+    async with opened_at_last(ended):
+        async with workers.run(app) as running:
+            run = await client.submit(stubborn.call(), key="k")
+            await wait_until(lambda: bodies, description="the body runs")
+            await running.stop()
+        joined = await client.submit(stubborn.call(), key="k")
+        assert (joined.accepted, joined.run_id) == (False, run.run_id)
+        async with workers.run(app):
+            assert await run.result(timeout=10) == 2
+    assert bodies == [(1, 1, 0), (1, 2, 0)]
+
+
+async def test_an_older_body_that_a_drain_gave_up_keeps_nobody_back_though_no_supervisor_is_there(
+    app: App, client: Client, workers: Workers
+):
+    """Whoever is to start the run after it sees that its session is closed, and need not wait to be told."""
+    ended, started = asyncio.Event(), asyncio.Event()
+
+    @app.actor(grace=0.05)
+    async def stubborn(ctx: Context) -> int:
+        started.set()
+        while ctx.generation == 1 and not ended.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended.wait()
+        return ctx.generation
+
+    app.config = replace(FAST, drain_seconds=0.05)
+    async with opened_at_last(ended):
+        async with workers.run(app) as running:
+            await client.submit(stubborn.call(), key="k")
+            await started.wait()
+            run = await client.replace(stubborn.call(), key="k", overlap="wait")
+            await running.stop()
+        async with workers.run(app):
+            assert await run.result(timeout=5) == 2
 
 
 async def test_scenario_23_a_plain_body_that_is_given_up_is_still_its_session_s(

@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from tenure import App, Client, Context, RunSuperseded
+from tenure.core.commands import Claim
 from tenure.core.records import encode
-from tenure.nats.runs import Found
+from tenure.nats.runs import Committed, Found
 from tests.conftest import Workers
 from tests.gates import opened_at_last
 from tests.support import wait_until
@@ -239,3 +240,46 @@ async def test_scenario_05_replacing_five_times_in_parallel_gives_five_bodies_an
     for run in runs[:4]:
         with pytest.raises(RunSuperseded):
             await run.result(1)
+
+
+async def test_a_superseded_body_confirms_its_end_to_who_waits_for_it_in_another_process(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """Its own process gets no delivery of the key any more, in whose head check its end would be seen [20]."""
+    started, enough = asyncio.Event(), asyncio.Event()
+
+    @app.actor(queue="old", grace=60.0)
+    async def first() -> None:
+        started.set()
+        await enough.wait()
+
+    @app.actor(queue="new")
+    async def second() -> str:
+        return "second"
+
+    async with workers.run(app, queues=["old"]), workers.run(app, queues=["new"]), opened_at_last(enough):
+        await client.submit(first.call(), key="k")
+        await started.wait()
+        run = await client.replace(second.call(), key="k", overlap="wait")
+        enough.set()
+        assert await run.result(timeout=5) == "second"
+
+
+async def test_a_delivery_confirms_for_an_older_body_that_its_own_process_does_not_have(
+    app: App, client: Client, workers: Workers
+) -> None:
+    """A claim of this process was stored after it had been given up, and its run was replaced: no body will say that it ended [20]."""
+
+    @app.actor(queue="elsewhere")
+    async def first() -> None: ...
+
+    @app.actor
+    async def second() -> str:
+        return "second"
+
+    async with workers.run(app, queues=["default"]) as running:
+        run = await client.submit(first.call(), key="k")
+        late = Claim(session=running.worker.lease.id, run_id=run.run_id, next_run_id="")
+        assert isinstance(await client.stores.runs.commit("k", late), Committed)
+        after = await client.replace(second.call(), key="k", overlap="wait")
+        assert await after.result(timeout=5) == "second"

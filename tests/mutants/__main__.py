@@ -2,6 +2,7 @@
 
 Works on a copy of the repository. Exit code 1 if a guard's absence goes unnoticed: it is untested, or not needed. What the test
 that failed said is printed beside its name: it must fail by what the guard is for, and one that does not end has noticed nothing.
+Of a guard of a numbered interleaving each test must fail: these are the tests that the page promises.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.mutants.inputs import INPUTS
 from tests.mutants.limits import LIMITS
 from tests.mutants.sealing import SEALING
 from tests.mutants.switches import SWITCHES
+from tests.mutants.traces import TRACES
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +49,7 @@ GUARDS = (
     *RATES,
     *SEALING,
     *SWITCHES,
+    *TRACES,
 )
 
 _PYTEST = ("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider")
@@ -116,7 +119,7 @@ def _is_noticed(tree: Path, guard: Guard) -> bool:
     started = time.monotonic()
     file.write_text(text.replace(guard.old, guard.new))
     try:
-        noticed, by = False, ""
+        unnoticed, by = list(guard.tests), ""
         for test in guard.tests:
             code, told = _pytest(tree, [test], most=_MOST_SECONDS)
             if code not in {_PASSED, _FAILED}:
@@ -124,12 +127,15 @@ def _is_noticed(tree: Path, guard: Guard) -> bool:
                 raise SystemExit(message)
             by = _first_failure(told) if code == _FAILED else by
             if code == _FAILED and _NO_END not in by:
-                noticed = True
-                break
+                unnoticed.remove(test)
+                if not guard.numbers:
+                    unnoticed.clear()
+                    break
     finally:
         file.write_text(text)
-    _out.print(f"{time.monotonic() - started:6.1f} s  {'noticed' if noticed else 'MISSED '}  {guard.name}  {by}")
-    return noticed
+    by = f"not by {', '.join(unnoticed)}; {by}" if unnoticed else by
+    _out.print(f"{time.monotonic() - started:6.1f} s  {'MISSED ' if unnoticed else 'noticed'}  {guard.name}  {by}")
+    return not unnoticed
 
 
 def _first_failure(told: str) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.guard import CORE, REAL, Guard, unit
+from tests.mutants.guard import CORE, CORE_TESTS, REAL, Guard, unit
 
 DECISIONS = (
     # -- head check ------------------------------------------------------------------------------------------------
@@ -38,21 +38,24 @@ DECISIONS = (
         CORE + "claims.py",
         "        if command.own_lost != holder:\n            return Refused(Why.BUSY)\n",
         "",
-        unit("test_interleavings.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings.py::test_a_second_delivery_to_the_same_process_does_not_start_the_attempt_again",
+        ),
     ),
     Guard(
         "head check: [1] a takeover of a cancelled run ends it",
         CORE + "claims.py",
         "    return conclude_stop(record, now) if gone else Refused(Why.BUSY)  # [1]",
         "    return start(record, command, now, Did.TAKEOVER, record.failures + 1) if gone else Refused(Why.BUSY)",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_takeover_ends_a_cancelled_run_and_does_not_start_it_again",),
     ),
     Guard(
         "head check: [22] an exhausted takeover starts no body",
         CORE + "claims.py",
         "    if record.failures + 1 >= record.task.policy.max_attempts:  # [22]",
         "    if False:",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_an_exhausted_takeover_writes_failed_and_starts_no_body",),
     ),
     Guard(
         "head check: overlap stop and wait keep the successor back",
@@ -116,35 +119,41 @@ DECISIONS = (
         CORE + "endings.py",
         "    if record.holder == holder:\n        return None\n",
         "    if record.holder and (record.holder.session, record.holder.attempt) == (holder.session, holder.attempt):\n        return None\n",
-        unit("test_interleavings_endings.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings_endings.py::test_an_old_body_is_not_taken_for_the_same_attempt_of_a_new_life",
+        ),
     ),
     Guard(
         "tail check: [2] a stopping run ends cancelled, whatever its body returned",
         CORE + "endings.py",
         "    if record.phase is Phase.STOPPING:\n        return conclude_stop(record, now, by=command.holder.session)\n    last =",
         "    last =",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_stopping_run_ends_cancelled_whatever_its_body_did",),
     ),
     Guard(
         "tail check: [2] a stopping run is not retried",
         CORE + "endings.py",
         "    if record.phase is Phase.STOPPING:\n        return conclude_stop(record, now, by=command.holder.session)\n    return _failed_attempt",
         "    return _failed_attempt",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_stopping_run_ends_cancelled_whatever_its_body_did",),
     ),
     Guard(
         "tail check: [2] a stopping run is not handed back",
         CORE + "endings.py",
         "    if record.phase is Phase.STOPPING:\n        return conclude_stop(record, now, by=holder.session)\n",
         "",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_stopping_run_ends_cancelled_whatever_its_body_did",),
     ),
     Guard(
         "tail check: [23] an own outcome is recognised under what came after",
         CORE + "endings.py",
         "        return Why.ALREADY  # [23]\n",
         "        return Why.SUPERSEDED\n",
-        unit("test_interleavings_endings.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings_endings.py::test_a_holder_recognises_its_own_stored_outcome_under_what_came_after",
+        ),
     ),
     Guard(
         "tail check: an end written by others is not taken for one's own",
@@ -165,7 +174,10 @@ DECISIONS = (
         "src/tenure/worker/handler.py",
         "        await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)\n",
         "",
-        (REAL + "test_scenarios_replace.py", REAL + "test_counting.py"),
+        (
+            REAL
+            + "test_scenarios_replace.py::test_a_superseded_body_confirms_its_end_to_who_waits_for_it_in_another_process",
+        ),
     ),
     Guard(
         "order: effects before the ack",
@@ -190,46 +202,11 @@ DECISIONS = (
     ),
     # -- generations -----------------------------------------------------------------------------------------------
     Guard(
-        "replace: [4] a new generation keeps the older bodies",
-        CORE + "generations.py",
-        "        return replace(record, previous=(*record.previous, entry(record, holder, None, counted=False)))",
-        "        return replace(record, previous=(entry(record, holder, None, counted=False),))",
-        unit("test_interleavings.py"),
-    ),
-    Guard(
-        "replace: [6] a new generation carries the outbox",
-        CORE + "generations.py",
-        "        outbox=record.outbox,\n",
-        "",
-        unit("test_interleavings_endings.py", "test_properties.py"),
-    ),
-    Guard(
-        "replace: [13] a new generation remembers the commands applied to its key",
-        CORE + "generations.py",
-        "        seen=record.seen + seen,\n",
-        "        seen=seen,\n",
-        unit("test_interleavings_endings.py"),
-    ),
-    Guard(
         "replace: generations count on",
         CORE + "generations.py",
         "        generation=record.generation + 1,\n        phase=Phase.WAITING,\n        task=command.task,",
         "        generation=1,\n        phase=Phase.WAITING,\n        task=command.task,",
         unit("test_properties.py"),
-    ),
-    Guard(
-        "submit: [28] a submit over a stopping run is a generation of its own",
-        CORE + "generations.py",
-        "    if record.phase in TERMINAL or record.phase is Phase.STOPPING:\n",
-        "    if record.phase in TERMINAL:\n",
-        unit("test_interleavings_endings.py"),
-    ),
-    Guard(
-        "submit: [29] a submit over a dead run without budget is not lost with it",
-        CORE + "generations.py",
-        "    if record.phase is Phase.RUNNING and spent and command.lost is not None and command.lost == record.holder:\n",
-        "    if False:\n",
-        unit("test_interleavings_endings.py"),
     ),
     Guard(
         "submit: a repeated submit finds its own trace",
@@ -243,28 +220,34 @@ DECISIONS = (
         CORE + "generations.py",
         "    if is_marked(record, command.seen):\n        return Refused(Why.ALREADY)  # [13]\n",
         "",
-        unit("test_interleavings_inbox.py"),
+        (CORE_TESTS + "test_interleavings_inbox.py::test_a_cancel_of_the_inbox_does_not_hit_a_later_run",),
     ),
     Guard(
         "inbox: [13] a submit or replace that was applied is not applied again",
         CORE + "generations.py",
         "    if command.seen is not None and is_marked(record, command.seen):\n        return True\n",
         "",
-        unit("test_interleavings_inbox.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings_inbox.py::test_a_run_of_the_inbox_is_not_started_again_after_two_later_ones",
+        ),
     ),
     Guard(
         "inbox: [13] a cancel leaves its mark",
         CORE + "generations.py",
         "    return replace(result, record=replace(result.record, seen=(*record.seen, command.seen)))\n",
         "    return result\n",
-        unit("test_interleavings_inbox.py"),
+        (CORE_TESTS + "test_interleavings_inbox.py::test_a_cancel_of_the_inbox_does_not_hit_a_later_run",),
     ),
     Guard(
         "inbox: [13] a command with a message id is known on for copies alone",
         CORE + "marks.py",
         "    copies = [entry for entry in over if entry.until > now]\n",
         "    copies: list[Seen] = []\n",
-        unit("test_interleavings_inbox.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings_inbox.py::test_a_copy_of_a_command_is_known_for_as_long_as_the_server_tells_copies",
+        ),
     ),
     Guard(
         "inbox: a record expires no sooner than there may be copies",
@@ -278,7 +261,10 @@ DECISIONS = (
         CORE + "marks.py",
         'any(is_mark(entry) and entry.id.endswith(f".{command}") for entry in record.seen)',
         "False",
-        unit("test_interleavings_inbox.py"),
+        (
+            CORE_TESTS
+            + "test_interleavings_inbox.py::test_a_copy_with_the_same_message_id_is_the_same_command_wherever_it_lies",
+        ),
     ),
     Guard(
         "inbox: what is refused for want of room is not acknowledged",
@@ -306,7 +292,7 @@ DECISIONS = (
         CORE + "chains.py",
         "    if command.run_id not in {None, record.run_id}:\n",
         "    if False:\n",
-        unit("test_chains.py"),
+        (CORE_TESTS + "test_chains.py::test_a_trigger_is_of_the_run_that_it_names_and_of_no_other",),
     ),
     Guard(
         "trigger: [10] a client names the run that it saw",
@@ -351,7 +337,7 @@ DECISIONS = (
         CORE + "generations.py",
         "    if command.run_id is not None and command.run_id != record.run_id:\n        return _cancel_older(record, command.run_id, now)\n",
         "",
-        unit("test_interleavings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_cancel_never_hits_another_run_than_the_one_it_saw",),
     ),
     Guard(
         "cancel: a pin of unknown fate stays",
@@ -372,14 +358,14 @@ DECISIONS = (
         CORE + "upkeep.py",
         "    if record.previous or record.outbox or record.to_forget:\n        return Refused(Why.OWED)  # [5]\n",
         "",
-        unit("test_interleavings.py", "test_interleavings_endings.py"),
+        (CORE_TESTS + "test_interleavings.py::test_a_waiting_run_with_an_older_body_is_not_purged",),
     ),
     Guard(
         "expiry: [6] a record that owes something does not expire",
         CORE + "records.py",
         "    if record.phase not in TERMINAL or record.previous or record.outbox or record.to_forget:\n",
         "    if record.phase not in TERMINAL:\n",
-        unit("test_records.py", "test_interleavings_endings.py"),
+        (CORE_TESTS + "test_interleavings_endings.py::test_a_record_with_an_outbox_neither_expires_nor_is_purged",),
     ),
     Guard(
         "sweep: a body past its deadline has its grace",

@@ -32,7 +32,10 @@ DEEDS = (
         "src/tenure/nats/swaps.py",
         "            why, unsure = error, True\n",
         "            return 0, True\n",
-        (STORE + "test_runs_faults.py",),
+        (
+            STORE
+            + "test_runs_faults.py::test_a_write_that_may_still_come_is_repeated_unchanged_until_the_revision_moves",
+        ),
     ),
     Guard(
         "commit: what a cluster did not propose (10164) has not happened",
@@ -67,7 +70,10 @@ DEEDS = (
         "src/tenure/core/expiry.py",
         "MARK_SECONDS = 3_600",
         "MARK_SECONDS = 0",
-        (STORE + "test_runs_faults.py", STORE + "test_runs.py"),
+        (
+            STORE
+            + "test_runs_faults.py::test_a_late_create_is_refused_by_the_marker_and_a_new_life_begins_at_generation_1",
+        ),
     ),
     Guard(
         "expiry: a read is judged by when it was asked for, not by when its answer was looked at",
@@ -88,7 +94,10 @@ DEEDS = (
         "src/tenure/nats/runs.py",
         "            if unsure and once is not None and not untouched and not once(found.record):\n",
         "            if False:\n",
-        (REAL + "test_scenarios_unknown_client_writes.py",),
+        (
+            REAL
+            + "test_scenarios_unknown_client_writes.py::test_a_write_that_a_moved_on_record_does_not_show_is_outcome_unknown",
+        ),
     ),
     Guard(
         "claim: a body's fence is the revision of its claim",
@@ -114,28 +123,28 @@ DEEDS = (
         "src/tenure/nats/work.py",
         "        if head.i != self.incarnation or not data:",
         "        if not data:",
-        (STORE + "test_work.py", STORE + "test_work_messages.py"),
+        (STORE + "test_work.py::test_a_wake_up_of_another_bucket_carries_no_revision",),
     ),
     Guard(
         "messages: [11] each attempt of a run has a timer of its own",
         "src/tenure/nats/work.py",
         "{self._names.timer(record.key, record.run_id, record.attempt)}",
         "{self._names.timer(record.key, record.run_id, 0)}",
-        (STORE + "test_work_messages.py", STORE + "test_work.py"),
+        (STORE + "test_work_messages.py::test_each_attempt_has_a_timer_of_its_own",),
     ),
     Guard(
         "messages: [26] a lane is not stopped by what is not answered",
         "src/tenure/nats/work.py",
         '        "max_ack_pending": -1,\n',
         '        "max_ack_pending": 500,\n',
-        (STORE + "test_work_messages.py",),
+        (STORE + "test_work_messages.py::test_a_thousand_unanswered_wake_ups_do_not_stop_the_queue",),
     ),
     Guard(
         "outbox: [7] the target is read before the origin is asked",
         "src/tenure/stores.py",
         "        result = await self.runs.commit(entry.key, command, check=still_owed, patience=patience)\n",
         "        result = await self.runs.commit(entry.key, command, patience=patience)\n",
-        (REAL + "test_races_effects.py",),
+        (REAL + "test_races_effects.py::test_a_debt_that_another_has_paid_is_not_paid_again_once_its_key_is_gone",),
     ),
     Guard(
         "outbox: an entry is cleared once it is applied, not before",
@@ -146,25 +155,11 @@ DEEDS = (
     ),
     # -- sessions and supervisors ----------------------------------------------------------------------------------
     Guard(
-        "sessions: [16] a session is closed at the revision that was seen unchanged",
-        "src/tenure/supervisor/census.py",
-        "                revision = await self._sessions.write(session, seen.revision)\n",
-        "                now = await self._sessions.read(session.id)\n                revision = await self._sessions.write(session, now.revision if now else seen.revision)\n",
-        (REAL + "test_supervisor_sessions.py",),
-    ),
-    Guard(
         "sessions: [17] trust runs from the send of a renewal",
         "src/tenure/lease.py",
         "                    self._trusted_until = trusted_until(sent, self._session.ttl)\n                    self._heard()\n",
         "                    self._trusted_until = trusted_until(self._clock.steady(), self._session.ttl)\n                    self._heard()\n",
-        (REAL + "test_lease.py",),
-    ),
-    Guard(
-        "sessions: [18] a refused renewal is read",
-        "src/tenure/lease.py",
-        "        if seen is None or seen.session.closed is not None:\n            self._lose(f",
-        "        if seen is not None or seen is None:\n            self._lose(f",
-        (REAL + "test_scenarios_unknown_writes.py",),
+        (REAL + "test_lease.py::test_trust_is_counted_from_the_send_of_a_renewal_not_from_its_answer",),
     ),
     Guard(
         "sessions: a server's outage closes nobody",
@@ -209,7 +204,7 @@ DEEDS = (
         "src/tenure/supervisor/keepers.py",
         "        if early and await self._stores.work.is_stored(record, patience):\n",
         "        if await self._stores.work.is_stored(record, patience):\n",
-        (REAL + "test_recovery_rows.py", REAL + "test_recovery_crashes.py", REAL + "test_supervisor_repairs.py"),
+        (REAL + "test_recovery_rows.py::test_row_2_a_worker_that_dies_between_claim_and_outcome",),
     ),
     Guard(
         "sweep: [31] a run that was put back for a process that stands still is woken again",
@@ -248,13 +243,6 @@ DEEDS = (
         "        await self._remove_strays()\n",
         "",
         (REAL + "test_recovery_lost_messages.py::test_a_wake_up_below_its_consumers_ack_floor_is_replaced",),
-    ),
-    Guard(
-        "drain: [27] a body that did not end is not handed back",
-        "src/tenure/worker/handler.py",
-        "        if live.abandoned:\n            return\n",
-        "",
-        (REAL + "test_scenarios_drain.py", REAL + "test_worker_stops.py", REAL + "test_races.py"),
     ),
     Guard(
         "drain: a claim on its way is waited for as long as for any answer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.guard import CORE, REAL, Guard
+from tests.mutants.guard import CORE, CORE_TESTS, REAL, Guard
 
 _KEEPERS, _SWEEPS = "src/tenure/supervisor/keepers.py", CORE + "sweeps.py"
 
@@ -89,6 +89,7 @@ GAPS = (
         "    if before is None or not before.previous or isinstance(command, c.Confirm):\n",
         "    if before is None or not before.previous or isinstance(command, c.Confirm | c.Claim):\n",
         (
+            CORE_TESTS + "test_interleavings.py::test_whoever_takes_a_body_out_that_may_still_run_has_to_tell_it_first",
             REAL
             + "test_stop_signals.py::test_a_claim_tells_a_body_to_stop_whose_time_is_over_before_it_takes_it_out_of_the_record",
         ),
@@ -98,7 +99,7 @@ GAPS = (
         _KEEPERS,
         "        if not command.closed and (due is None or now < due + _SLACK_SECONDS):\n",
         "        if not command.closed:\n",
-        (REAL + "test_supervisor_repairs.py::test_a_body_past_its_deadline_and_grace_is_ended_for_its_worker", *_ROW_5),
+        (REAL + "test_recovery_rows.py::test_row_5_a_caller_that_dies_between_the_record_and_the_signal_of_a_stop",),
     ),
     Guard(
         "a wait without an end is told that the bucket is gone",
@@ -207,21 +208,24 @@ GAPS = (
         "src/tenure/worker/service.py",
         "                self._remnants.gave_up(live.run_id, delivery)\n",
         "                pass\n",
-        (REAL + "test_races_bodies.py",),
+        (REAL + "test_races_bodies.py::test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_sent_it",),
     ),
     Guard(
         "claim: [47] one of unknown fate is before what is pulled",
         "src/tenure/worker/service.py",
         "        if self._remnants is not None and self._remnants.overdue:\n",
         "        if False:\n",
-        (REAL + "test_races_bodies.py",),
+        (REAL + "test_races_bodies.py::test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_sent_it",),
     ),
     Guard(
         "claim: [47] what a defect ended after it is looked at again by its process",
         "src/tenure/worker/service.py",
         "                self._remnants.gave_up(live.run_id, delivery, crashed=True)\n",
         "                pass\n",
-        (REAL + "test_races_bodies.py",),
+        (
+            REAL
+            + "test_races_bodies.py::test_a_handling_that_a_defect_ends_after_its_claim_is_looked_at_again_by_its_process",
+        ),
     ),
     Guard(
         "a defect that comes at once is not met again at once",
