@@ -76,7 +76,7 @@ def _hurried(known: Known, asks: list[AskLine], before: Revision, after: Revisio
         if known.evidence.asks_whole and (stopping or (after.last == before.last and after.key != CHIME)):
             begun = (ask.asked for ask in asks if ask.wall >= since and ask.asked <= told_at)
             since = max(since, min(begun, default=since))
-        if entry.deadline < since + GRACE_SECONDS - _unsure(known):
+        if entry.deadline < since + GRACE_SECONDS - known.unsure:
             yield who, f"had until {entry.deadline:.3f}, though it was not told before {since:.3f}"
 
 
@@ -87,12 +87,6 @@ def _stopped(known: Known, stopping: Revision) -> tuple[float, float]:
     number = past.numbers.get(told.seq)
     before = past.states[number - 1] if number else None
     return (before.stored if before is not None else 0.0), told.stored
-
-
-def _unsure(known: Known) -> float:
-    """By how much the clock of a writer may be wrong: who was frozen while it asked for the time takes half of that for the way."""
-    frozen = max((fault.until - fault.at for fault in known.evidence.frozen), default=0.0)
-    return known.evidence.clocks.processes + frozen / 2
 
 
 def _is_others(before: Revision, after: Revision) -> bool:

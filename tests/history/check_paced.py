@@ -284,4 +284,4 @@ def _full(known: Known, rate: str) -> Iterator[tuple[float, float]]:
         ends += [math.inf] * seen.places
         if len(ends) >= seen.n > 0:
             until = next((later.stored for later in writes[at + 1 :] if later.stored), math.inf)
-            yield seen.stored - clocks.observers, min(until + clocks.reads_behind, ends[-seen.n] + clocks.processes)
+            yield seen.stored - clocks.observers, min(until + clocks.reads_behind, ends[-seen.n] + known.unsure)

@@ -78,6 +78,9 @@ class Known:
             if not after.gone and past.births[after.run_id] == number
         }
         """Each run whose first revision was seen together with the one before it."""
+        frozen = max((fault.until - fault.at for fault in evidence.frozen), default=0.0)
+        self.unsure = evidence.clocks.processes + frozen / 2
+        """How wrong the clock of a process may be: who was frozen while it asked for the time takes half of that for the way."""
         self.pids = {s.id: s.pid for s in evidence.sessions}
         self.closed_at = {s.id: s.stored_at for s in evidence.sessions if s.closed is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.core.rates import Rate, rate_name
-from tests.history.evidence import CHIME, CURBED, CURBED_SECONDS, CURBED_STARTS, RateSeen
+from tests.history.evidence import CHIME, CURBED, CURBED_SECONDS, CURBED_STARTS, Fault, RateSeen
 from tests.history.stories import Story
 
 _RATE = rate_name(CURBED, Rate(n=CURBED_STARTS, seconds=CURBED_SECONDS), b"{}")
@@ -141,6 +141,13 @@ def dropped_when_the_window_was_over() -> Story:
     return dropped(1.1, at=4.3)
 
 
+def dropped_by_who_was_frozen_over_the_time() -> Story:
+    """Its clock is behind by half of that, and by it the window goes on."""
+    story = dropped_when_the_window_was_over()
+    story.evidence.frozen = [Fault(kind="freeze", target="p", at=0.1, until=2.1, pid=7)]
+    return story
+
+
 def dropped_after_it_was_started() -> Story:
     return dropped(1.1, attempt=1)
 
@@ -157,6 +164,7 @@ GOOD_EARLY = [
     triggered_and_its_tick_comes_all_the_same,
     dropped_while_a_start_stands,
     dropped_while_a_place_is_kept,
+    dropped_by_who_was_frozen_over_the_time,
 ]
 BAD_EARLY = {
     nobody_triggered_it: "caused",
