@@ -142,6 +142,18 @@ async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_
     assert (conn.is_connected, conn.epoch) == (True, 0)
 
 
+async def test_who_waits_when_the_connection_breaks_hears_no_answer_of_the_next_one(stores: Stores) -> None:
+    """nats-py sends on it what it has not written, or not for certain: that answer may be to a second copy, and refuse the first."""
+    conn = stores.conn
+    asking = asyncio.create_task(conn.request("$JS.API.INFO", b""))
+    await conn.raw._process_op_err(ConnectionResetError())  # before it is written, and before anybody is told
+    assert not conn.is_connected
+    with pytest.raises(Lost, match="broke"):
+        await asking
+    await conn.wait_connected()
+    assert await conn.api("INFO", {})
+
+
 @pytest.mark.parametrize("timeout", [None, 0.5])
 async def test_an_answer_that_comes_while_the_loop_is_blocked_is_no_lost_one(
     stores: Stores, timeout: float | None

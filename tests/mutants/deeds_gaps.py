@@ -234,4 +234,13 @@ GAPS = (
         "        self._due[run_id] = again\n",
         (REAL + "test_races_bodies.py",),
     ),
+    Guard(
+        "connection: who waits when it breaks hears no answer of the next one",
+        "src/tenure/nats/connection.py",
+        '        self._waiting.fail_all("the connection broke")\n',
+        "",
+        (
+            "tests/contract/test_reconnect.py::test_who_waits_when_the_connection_breaks_hears_no_answer_of_the_next_one",
+        ),
+    ),
 )
