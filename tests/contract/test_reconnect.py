@@ -139,7 +139,7 @@ async def test_a_drain_that_meets_a_frozen_server_leaves_no_subscription_and_no_
         own_server.resume()
     assert len(conn.raw._subs) == known
     await conn.raw.flush()
-    assert (conn.is_connected, conn.epoch) == (True, 0)
+    assert (conn.is_connected, conn.raw.stats["reconnects"]) == (True, 0)
 
 
 async def test_who_waits_when_the_connection_breaks_hears_no_answer_of_the_next_one(stores: Stores) -> None:

@@ -114,7 +114,7 @@ async def test_a_record_over_the_servers_limit_is_refused_and_nothing_is_stored(
     with pytest.raises(InvalidCall):
         await submitted(stores, args={"text": "x" * stores.conn.max_payload})
     assert await stores.runs.read("k") == NOTHING
-    assert stores.conn.epoch == 0
+    assert stores.conn.raw.stats["reconnects"] == 0
 
 
 async def test_a_newer_record_is_refused_whole(stores: Stores):

@@ -46,7 +46,7 @@ async def test_headers_that_no_client_would_send_break_nothing_and_are_told(
         await phase(client, "status")
         told = await rejected(client, len(BROKEN))
         assert {one.reason for one in told} == {"malformed"}
-        assert supervisor.stores.conn.epoch == 0, "its connection was broken"
+        assert supervisor.stores.conn.raw.stats["reconnects"] == 0, "its connection was broken"
         await stranger.send("submit.add", {"one": 1}, tenure_key="whatever the case")
         await phase(client, "whatever the case")
 

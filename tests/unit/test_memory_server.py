@@ -124,7 +124,7 @@ async def test_a_paused_server_says_nothing_and_then_everything(server: MemorySe
         assert not asked.done()
         server.resume()
         assert await asked
-        assert stores.conn.epoch == 0
+        assert stores.conn.raw.stats["reconnects"] == 0
 
 
 async def test_a_paused_server_does_nothing_by_itself(server: MemoryServer) -> None:

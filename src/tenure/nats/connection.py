@@ -76,7 +76,6 @@ class Connection:
 
     def __init__(self, config: Config, url: str = "") -> None:
         self.config, self._url = config, url
-        self.epoch = 0
         self._nc = make_client(url)
         self._quick = self._nc if isinstance(self._nc, QuickClient) else None
         self._connected = asyncio.Event()
@@ -241,14 +240,12 @@ class Connection:
     async def _disconnected(self) -> None:
         if self._nc.is_closed:
             return
-        self.epoch += 1
         self._connected.clear()
         self._waiting.fail_all("the connection broke")
         _log.warning("connection.lost", error=self._last_error)
         await _call_all(self._on_disconnect)
 
     async def _reconnected(self) -> None:
-        self.epoch += 1
         self._connected.set()
         _log.info("connection.restored")
         await _call_all(self._on_reconnect)

@@ -53,7 +53,6 @@ async def swap(
     """
     unsure = False
     while True:
-        epoch = conn.epoch
         why: object
         try:
             ack = await conn.put(subject, data, headers)
@@ -64,8 +63,6 @@ async def swap(
         else:
             if ack.error is None:
                 return ack.seq, unsure
-            # nats-py may have sent it twice around a reconnect: then this refusal may be of my own second copy.
-            unsure = unsure or epoch != conn.epoch
             if ack.error.err_code == WRONG_SEQUENCE:
                 return 0, unsure
             why = ack.error.description
