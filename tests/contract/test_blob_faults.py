@@ -57,10 +57,11 @@ async def test_storing_the_same_again_changes_nothing(stores: Stores):
 
 
 async def test_storing_something_else_under_its_name_does_not_touch_what_a_run_has(stores: Stores):
-    """An id that was used for two commands."""
+    """An id that was used for two commands, or one that was encoded otherwise by who repeats it: a set has no order."""
     first = await stores.blobs.put("run.args", DATA)
-    await stores.blobs.put("run.args", DATA + b"!")
+    second = await stores.blobs.put("run.args", DATA + b"!")
     assert await stores.blobs.get(first) == DATA
+    assert await stores.blobs.get(second) == DATA + b"!"
 
 
 async def test_a_blob_whose_answer_was_lost_can_be_read(
@@ -121,6 +122,15 @@ async def test_a_blob_that_might_go_before_its_command_is_applied_is_stored_anew
         assert after > before
         assert len(await _parts(stores)) == 2
         assert await stores.blobs.get(blob) == DATA
+
+
+async def test_a_name_without_chunks_is_stored_anew(stores: Stores):
+    """An older Tenure removes the chunks that it has just named, if the answer is lost."""
+    blob = await stores.blobs.put("run.args", DATA)
+    for parts in await _parts(stores):
+        await stores.blobs.remove_parts(parts, Patience(stores.clock, 5.0))
+    assert await stores.blobs.put("run.args", DATA) == blob
+    assert await stores.blobs.get(blob) == DATA
 
 
 async def test_a_blob_without_its_chunks_is_gone(stores: Stores, monkeypatch: pytest.MonkeyPatch):

@@ -57,13 +57,13 @@ async def test_a_command_is_held_until_it_is_acknowledged_and_keeps_its_place_wh
     assert (first.subject, first.data, first.deliveries) == (subject(stores), b"{}", 1)
     assert (first.headers["Tenure-Key"], first.place.sequence) == ("k", ack.seq)
     assert await stores.inbox.holds(first.place, stores.runs.patience())
-    assert await stores.inbox.first(stores.runs.patience()) == ack.seq
+    assert (await stores.inbox.ends(stores.runs.patience()))[0] == ack.seq
     await stores.inbox.nak(first)
     second = await taken.next(2)
     assert (second.place, second.deliveries) == (first.place, 2)
     await stores.inbox.ack(second)
     await gone(stores, second.place)
-    assert await stores.inbox.first(stores.runs.patience()) == ack.seq + 1
+    assert (await stores.inbox.ends(stores.runs.patience()))[0] == ack.seq + 1
     await taken.lane.close()
 
 
@@ -150,7 +150,7 @@ async def test_that_a_command_is_gone_is_believed_of_nobody_who_has_never_had_it
 async def test_where_there_is_no_inbox_nothing_is_held(stores: Stores) -> None:
     await stores.conn.api(f"STREAM.DELETE.{stores.names.inbox_stream}", {})
     assert not await stores.inbox.holds(Place(1, 1), stores.runs.patience())
-    assert await stores.inbox.first(stores.runs.patience()) == 0
+    assert (await stores.inbox.ends(stores.runs.patience()))[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_a_header_that_acts_on_messages_is_refused_in_the_answer(stores: S
     target = {"Nats-Schedule-Target": subject(stores, "submit.b")} if "Nats-Schedule" in headers else {}
     ack = await stores.conn.put(subject(stores), b"{}", headers | target)
     assert ack.error is not None
-    assert await stores.inbox.first(stores.runs.patience()) == first.seq
+    assert (await stores.inbox.ends(stores.runs.patience()))[0] == first.seq
 
 
 async def test_the_subjects_beside_it_are_not_the_inbox(stores: Stores) -> None:

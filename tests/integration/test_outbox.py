@@ -10,9 +10,12 @@ from tenure import App, Client
 from tenure.core import commands as c
 from tenure.core.errors import StillOwed, Unavailable
 from tenure.core.records import Entry, Holder
+from tenure.metrics import Metrics
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed
+from tenure.supervisor.census import Census
+from tenure.supervisor.keepers import Keepers
 from tests.deposed import Deposed
 from tests.poison import fails_for_good
 
@@ -88,3 +91,42 @@ async def test_what_a_deposed_leader_does_not_show_as_owed_is_not_cleared_unpaid
     after = (await stores.runs.read(key)).record
     assert after is not None
     assert not after.outbox
+
+
+def keepers(client: Client) -> Keepers:
+    stores, metrics = client.stores, Metrics("", {}, ())
+    census = Census(
+        stores.conn, stores.sessions, stores.clock, metrics,
+        confirmed_at=stores.clock.steady, ttl=5.0, on_closed=lambda _session: None,
+    )  # fmt: skip
+    return Keepers(stores, census, metrics)
+
+
+async def ends(client: Client, key: str, run_id: str) -> None:
+    """A run of a key begins and ends, whoever had it."""
+    await client.stores.runs.commit(key, c.Claim(session="s", run_id=run_id, next_run_id=""))
+    holder = Holder(session="s", run_id=run_id, attempt=1)
+    assert isinstance(await client.stores.runs.commit(key, c.Succeed(holder=holder, next_run_id="")), Committed)
+
+
+async def test_what_a_deposed_leader_does_not_show_as_owed_is_not_forgotten_where_it_was_applied(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who pays is killed before it clears the debt, and a sweep finds the mark; then the key moves on, and the debt is found."""
+    stores, patience = client.stores, client.stores.runs.patience
+    deposed = Deposed(stores.conn, monkeypatch)
+    await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record("parent")})
+    done = await owes(client, app, entry(app, "other"))
+    await stores._apply_one("parent", done.revision, done.record.outbox[0], patience())
+    other = await stores.runs.read("other")
+    assert other.record is not None
+    assert other.record.seen
+    deposed.left = 1
+    await keepers(client)._forget_seen(other, patience())
+    assert not deposed.left
+    await ends(client, "other", "r-other")
+    await ends(client, "other", (await client.submit(app.actors["echo"].call("x"), key="other")).run_id)
+    await stores.complete(await stores.runs.read("parent"), patience())
+    after = (await stores.runs.read("other")).record
+    assert after is not None
+    assert after.generation == 2

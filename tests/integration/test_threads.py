@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from tenure import App, Client, Context, Retry
+from tenure.core.sessions import Progress
+from tenure.nats.sessions import Sessions
 from tenure.worker import body
 from tenure.worker.table import Live
 from tenure.worker.threaded import Threaded
@@ -142,6 +145,33 @@ async def test_a_stranger_that_cancels_tasks_does_not_end_an_attempt_before_its_
         gate.set()
         assert await run.result(5) == 1
     assert bodies == [1]
+
+
+async def test_a_stranger_that_cancels_tasks_does_not_take_the_result_of_a_body_that_has_returned(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has reported last is being said then, over a crowded connection."""
+    saying, gate = asyncio.Event(), asyncio.Event()
+
+    @app.actor(retry=None)
+    def plain(ctx: Context) -> int:
+        ctx.report(1, 1, "done")
+        return ctx.attempt
+
+    async def slow(_sessions: Sessions, _key: str, _progress: Progress) -> None:
+        saying.set()
+        await gate.wait()
+
+    monkeypatch.setattr(Sessions, "note", slow)
+    async with workers.run(app) as running:
+        run = await client.submit(plain.call())
+        await saying.wait()
+        (live,) = running.worker.table.all()
+        await wait_until(lambda: not live.in_body, description="its body has returned")
+        assert live.task is not None
+        live.task.cancel()
+        gate.set()
+        assert await run.result(5) == 1
 
 
 async def test_a_run_is_not_taken_over_by_its_own_process_while_a_thread_of_it_runs(

@@ -11,16 +11,30 @@ BLOBS = (
     Guard(
         "blobs: what is there is not stored once more",
         _FILE,
-        "            if there is not None and self._stays(there):\n",
+        "            if there is not None and same and self._stays(there):\n",
         "            if False:\n",
         (f"{_TESTS}test_storing_the_same_again_changes_nothing",),
     ),
     Guard(
         "blobs: what is there is not replaced by something else",
         _FILE,
-        "            if there is not None and self._stays(there):\n",
-        "            if False:\n",
+        "            if same is False:",
+        "            if False:",
         (f"{_TESTS}test_storing_something_else_under_its_name_does_not_touch_what_a_run_has",),
+    ),
+    Guard(
+        "blobs: what is there is not taken for something else",
+        _FILE,
+        "        if info.digest == _digest(data):\n",
+        "        if True:\n",
+        (f"{_TESTS}test_storing_something_else_under_its_name_does_not_touch_what_a_run_has",),
+    ),
+    Guard(
+        "blobs: a name without chunks is not relied upon",
+        _FILE,
+        "        if info.deleted or await self.last_at(self._parts(info.nuid), patience) is None:",
+        "        if info.deleted:",
+        (f"{_TESTS}test_a_name_without_chunks_is_stored_anew",),
     ),
     Guard(
         "blobs: what is about to go is stored anew",

@@ -8,6 +8,7 @@ _CHAINS = "test_chains.py::"
 _DEAD = REAL + "test_scenarios_dead.py::"
 _NOT_STARTED = REAL + "test_not_started.py::"
 _THREADS = REAL + "test_threads.py::"
+_OWING = REAL + "test_owing.py"
 _AGAIN = (
     "            await self.stores.work.nak(live.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))\n"
     "        except TenureError"
@@ -132,5 +133,27 @@ BODIES = (
         "self._loop.run_in_executor(pool, contextvars",
         "pool.submit(contextvars",
         (REAL + "test_memory.py::test_plain_bodies_run_in_the_loop",),
+    ),
+    Guard(
+        "thread: nobody takes the result of a body that has returned",
+        "src/tenure/worker/body.py",
+        "        while live.task.cancelling():  # a stranger's, of whatever task it found: the body has ended by itself\n"
+        "            live.task.uncancel()\n",
+        "        raise\n",
+        (_THREADS + "test_a_stranger_that_cancels_tasks_does_not_take_the_result_of_a_body_that_has_returned",),
+    ),
+    Guard(
+        "owing: a run that goes on has a wake-up of its own",
+        "src/tenure/worker/handler.py",
+        "            if done.is_last:\n                raise\n",
+        "            raise\n",
+        (_OWING,),
+    ),
+    Guard(
+        "owing: an older generation keeps no message",
+        "src/tenure/worker/head.py",
+        "            if record is None or record.run_id == run_id:\n                raise\n",
+        "            raise\n",
+        (_OWING,),
     ),
 )

@@ -182,8 +182,8 @@ DECISIONS = (
     Guard(
         "order: effects before the ack",
         "src/tenure/worker/handler.py",
-        "        await self._tail.settle(done, live.run_id, patience)\n        await self._stores.work.ack(live.reply)\n",
-        "        await self._stores.work.ack(live.reply)\n        await self._tail.settle(done, live.run_id, patience)\n",
+        "            await self._tail.settle(done, live.run_id, patience)\n",
+        "            await self._stores.work.ack(live.reply)\n            await self._tail.settle(done, live.run_id, patience)\n",
         (REAL + "test_races_effects.py", REAL + "test_recovery_rows.py", REAL + "test_worker_chains.py"),
     ),
     Guard(

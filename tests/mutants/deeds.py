@@ -282,8 +282,9 @@ DEEDS = (
     Guard(
         "inbox: a mark is forgotten once its message is gone",
         "src/tenure/supervisor/marks.py",
-        "if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)",
-        "if True",
+        "                if mark.place.sequence < first\n"
+        "                or not await self._stores.inbox.holds(mark.place, patience, had=mark.place.sequence <= last)\n",
+        "",
         (
             REAL
             + "test_inbox_crashes.py::test_a_mark_stays_while_its_message_does_though_its_supervisor_has_acknowledged",

@@ -58,7 +58,7 @@ GAPS = (
     Guard(
         "gap 3: a refused head check does what the record owes",
         "src/tenure/worker/head.py",
-        "        else:\n            await self._stores.complete(declined.found, patience)\n",
+        "            else:\n                await self._stores.complete(declined.found, patience)\n",
         "",
         _row(_EFFECTS + "redelivery"),
     ),

@@ -29,7 +29,7 @@ from nats.js.object_store import OBJ_DEFAULT_CHUNK_SIZE, ObjectStore
 from nats.nuid import NUID
 
 from tenure.clock import Clock
-from tenure.core.errors import InvalidCall, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import EncryptedRecord, InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE
 from tenure.core.records import Blob
 from tenure.core.sealing import Codec
@@ -68,6 +68,7 @@ class _Info(msgspec.Struct):
     nuid: str
     headers: dict[str, list[str]] | None = None
     deleted: bool = False
+    digest: str = ""
 
 
 class _Meta(msgspec.Struct):
@@ -78,6 +79,10 @@ class _Meta(msgspec.Struct):
 
 
 _info = msgspec.json.Decoder(_Info)
+
+
+def _digest(data: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -121,7 +126,7 @@ class Blobs:
         whose = {_KEY: [key], _ORIGIN: [origin]} if key else None
         try:
             async with asyncio.timeout(_TRANSFER_SECONDS):
-                await self._put(name, data, whose, patience or self._patience())
+                name = await self._put(name, data, whose, patience or self._patience())
         except (Unavailable, OutcomeUnknown, TimeoutError) as error:
             why = error if isinstance(error, TenureError) else f"it takes longer than {_TRANSFER_SECONDS:g} s"
             msg = f"cannot store the blob {name}: {why}"
@@ -129,13 +134,16 @@ class Blobs:
         # Of what was given: sealed anew by a repeat, or by who does not seal, it is the same.
         return Blob(name=name, size=len(data), digest=hashlib.sha256(data).hexdigest())
 
-    async def _put(self, name: str, data: bytes, whose: dict[str, list[str]] | None, patience: Patience) -> None:
-        subject = self._subject(name)
+    async def _put(self, name: str, data: bytes, whose: dict[str, list[str]] | None, patience: Patience) -> str:
         while True:
+            subject, nuid = self._subject(name), NUID().next().decode()
             there = await self._look({"last_by_subj": subject}, patience)
-            if there is not None and self._stays(there):
-                return
-            nuid = NUID().next().decode()
+            same = None if there is None else await self._is_same(name, there, data, patience)
+            if same is False:  # a record may name it, with the digest of what is there
+                name = f"{name}.{nuid}"
+                continue
+            if there is not None and same and self._stays(there):
+                return name
             info = ObjectInfo(
                 name=name,
                 headers=whose,
@@ -160,7 +168,7 @@ class Blobs:
                 await self._drop(nuid)
                 raise
             if sequence:
-                return
+                return name
             if not unsure:  # else it may be mine that is there, and its chunks are named
                 await self._drop(nuid)
             if not await patience.pause():
@@ -181,21 +189,37 @@ class Blobs:
             await self._drop(info.nuid)  # not once more: what has no answer may be stored, and would be twice
             raise Unavailable(str(await cause(self._conn, self._names.blobs_stream, why)))
         info.size, info.chunks = len(data), -(-len(data) // OBJ_DEFAULT_CHUNK_SIZE)
-        info.digest = "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+        info.digest = _digest(data)
 
     async def _drop(self, nuid: str) -> None:
         """Remove chunks that are not named, if that can be done now; else a supervisor does."""
         with suppress(Unavailable):
             await self.remove_parts(self._parts(nuid), Patience(self._clock, 0.0))
 
+    async def _is_same(self, name: str, meta: _Meta, data: bytes, patience: Patience) -> bool | None:
+        """Whether the bytes that are there are these; None: there are none.
+
+        Whoever repeats a command may encode it otherwise: by newer code, in another order of a set; or it is another one with
+        the same message id. And an older Tenure may have left a name without chunks.
+        """
+        try:
+            info = _info.decode(meta.data)
+        except UNREADABLE:
+            return None
+        if info.deleted or await self.last_at(self._parts(info.nuid), patience) is None:  # by a person
+            return None
+        if info.digest == _digest(data):
+            return True
+        try:
+            return self._codec.open_blob((await (await self._open()).get(name)).data or b"", name) == data
+        except nats.js.errors.NotFoundError:
+            return None
+        except (nats.errors.Error, EncryptedRecord):
+            return False
+
     def _stays(self, meta: _Meta) -> bool:
         """Whether what is there will outlive the write that is to name it, as it would if it were stored now."""
-        try:
-            deleted = _info.decode(meta.data).deleted  # by a person
-        except UNREADABLE:
-            return False
-        age = self._clock.now() - meta.time.timestamp()
-        return not deleted and age < self._conn.config.blob_grace_seconds / 2
+        return self._clock.now() - meta.time.timestamp() < self._conn.config.blob_grace_seconds / 2
 
     async def get(self, blob: Blob) -> bytes:
         """Read a blob. Raises Unavailable, EncryptedRecord, or TenureError if it is gone or not what was stored."""

@@ -159,18 +159,22 @@ class Inbox:
             strays.append(Message(found.subject, "", place, headers or _NO_HEADERS, found.data))
         return strays
 
-    async def first(self, patience: Patience) -> int:
-        """What was stored before this sequence is gone: one question about thousands of commands. Raises Unavailable."""
-        return (await self._look(patience)).state.first_seq
+    async def ends(self, patience: Patience) -> tuple[int, int]:
+        """What was stored before the first sequence is gone; up to the last one the leader has had them all.
 
-    async def holds(self, place: Place, patience: Patience) -> bool:
+        One question about thousands of commands. Raises Unavailable.
+        """
+        state = (await self._look(patience)).state
+        return state.first_seq, state.last_seq
+
+    async def holds(self, place: Place, patience: Patience, *, had: bool = False) -> bool:
         """Whether the command that lies there is still stored: else it was acknowledged. Raises Unavailable.
 
         That it is not is believed of nobody who has never had it: so it is with a leader that was deposed, and does not know it
-        yet, before the command was stored. One that has had later ones, or has counted that far, has had this one too.
+        yet, before the command was stored. One that has had later ones, or has counted that far, has had this one too;
+        ``had``: so it is, as the caller has just seen.
         """
         body = msgspec.json.encode({"seq": place.sequence})
-        had = False
         while True:
             got = _got.decode(await self._ask(f"STREAM.MSG.GET.{self._names.inbox_stream}", body, patience))
             if got.message is not None:  # another one, if the stream was made again

@@ -30,7 +30,7 @@ from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.core.upkeep import forgotten
-from tenure.nats.asking import NO_STREAM, gone, is_gone
+from tenure.nats.asking import NO_STREAM, ask, gone, is_gone
 from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -172,6 +172,12 @@ class Runs:
             if not await patience.pause():
                 msg = f"cannot read the record of {key!r}: {text}"
                 raise Unavailable(msg).about(key=key)
+
+    async def last(self, patience: Patience) -> int:
+        """The highest revision that the leader has given. Raises Unavailable."""
+        call = f"STREAM.INFO.{self._names.runs_stream}"
+        answer = await ask(self._conn, call, {}, patience, what="look at the records")
+        return int(answer["state"]["last_seq"]) if answer is not None else 0
 
     # -- write -------------------------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ class Keepers:
         forget: set[str] = set()
         for seen in found.record.to_forget:
             try:
-                if await self._is_settled(seen, found.record.key, patience):
+                if await self._is_settled(seen, found, patience):
                     forget.add(seen.id)
             except TenureError as error:  # this origin's trouble, not the others'
                 self._metrics.errors["server"] += isinstance(error, Unavailable)
@@ -286,8 +286,10 @@ class Keepers:
         self._repaired("seen", result.record)
         return Found(result.record, result.revision)
 
-    async def _is_settled(self, seen: Seen, key: str, patience: Patience) -> bool:
-        """Whether the origin holds the entry no longer.
+    async def _is_settled(self, seen: Seen, found: Found, patience: Patience) -> bool:
+        """Whether the origin of what ``found`` has applied holds the entry no longer.
+
+        That is believed of a leader that has had ``found``: one that was deposed shows the origin from before it owed that.
 
         A replay that was cut down before it removed the dead letter is finished here.
         """
@@ -296,10 +298,17 @@ class Keepers:
             return not await self._stores.inbox.holds(place, patience)
         run_id = replayed(seen)
         if run_id is not None:
-            await self._stores.dead.remove_of(key, run_id, patience)
+            await self._stores.dead.remove_of(found.record.key, run_id, patience)  # type: ignore[union-attr]  # it has a record
             return True
+        if await self._owes(seen, patience):
+            return False
+        if await self._stores.runs.last(patience) < found.revision:  # the next sweep asks again
+            return False
+        return not await self._owes(seen, patience)  # this one is asked: another may have become the leader in between
+
+    async def _owes(self, seen: Seen, patience: Patience) -> bool:
         origin = (await self._stores.runs.read(seen.origin, patience)).record
-        return origin is None or not any(entry.id == seen.id for entry in origin.outbox)
+        return origin is not None and any(entry.id == seen.id for entry in origin.outbox)
 
     async def _carry_out(self, committed: Committed, patience: Patience) -> None:
         try:

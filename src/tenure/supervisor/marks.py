@@ -77,21 +77,22 @@ class Forgetter:
 
     async def _forget(self, due: list[_Mark]) -> None:
         patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
-        first = await self._stores.inbox.first(patience)
+        ends = await self._stores.inbox.ends(patience)
         of_keys: dict[str, list[_Mark]] = defaultdict(list)
         for mark in due:
             of_keys[mark.key].append(mark)
-        await each(of_keys.values(), lambda marks: self._forget_one(marks, first), _AT_ONCE)
+        await each(of_keys.values(), lambda marks: self._forget_one(marks, *ends), _AT_ONCE)
 
-    async def _forget_one(self, marks: list[_Mark], first: int) -> None:
-        """Those of one key. ``first``: what was stored before it is gone."""
+    async def _forget_one(self, marks: list[_Mark], first: int, last: int) -> None:
+        """Those of one key. ``first``, ``last``: as ``Inbox.ends`` says."""
         key = marks[0].key
         patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
         try:
             ids = [
                 mark.seen.id
                 for mark in marks
-                if mark.place.sequence < first or not await self._stores.inbox.holds(mark.place, patience)
+                if mark.place.sequence < first
+                or not await self._stores.inbox.holds(mark.place, patience, had=mark.place.sequence <= last)
             ]
             if ids:
                 await self._write(key, ids, marks[-1].found, patience)

@@ -151,7 +151,17 @@ async def _run_in_thread(
     finally:
         live.in_body = False
         if not (live.abandoned or live.torn_down):
-            await context.say_reported()
+            await _say_reported(context, live)
+
+
+async def _say_reported(context: Context, live: Live) -> None:
+    try:
+        await context.say_reported()
+    except asyncio.CancelledError:
+        if live.abandoned or live.torn_down or live.task is None:
+            raise
+        while live.task.cancelling():  # a stranger's, of whatever task it found: the body has ended by itself
+            live.task.uncancel()
 
 
 class _Unencodable(Exception):

@@ -230,7 +230,13 @@ class Handler:
         live.answered = True
         self._counting.stored(actor, done.did)
         self._tell_end(live, context, done)
-        await self._tail.settle(done, live.run_id, patience)
+        try:
+            await self._tail.settle(done, live.run_id, patience)
+        except StillOwed as error:
+            if done.is_last:
+                raise
+            # The key goes on by a wake-up of its own, which is stored: this one would be one more, for each attempt.
+            _log.error("outbox.unpaid", key=live.key, run_id=live.run_id, error=str(error))
         await self._stores.work.ack(live.reply)
 
     async def _give_back(self, live: Live, patience: Patience) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenure.app import App
 from tenure.core import commands as c
-from tenure.core.errors import EncryptedRecord, NewerSchema, TenureError, UnreadableRecord
+from tenure.core.errors import EncryptedRecord, NewerSchema, StillOwed, TenureError, UnreadableRecord
 from tenure.core.outcomes import Refused, Why
 from tenure.core.pace import settled_by
 from tenure.core.permits import Answer
@@ -199,10 +199,16 @@ class Head:
             # A second copy of its wake-up: the run had its outcome, and only then the key moved on.
             why = Why.CANCELLED if record.last.phase is Phase.CANCELLED else Why.FINISHED
         confirmed = await self._confirm_gone(record, run_id, session, patience) if record is not None else []
-        if confirmed and isinstance(confirmed[-1], Committed):
-            await self._stores.carry_out(confirmed[-1], patience)
-        else:
-            await self._stores.complete(declined.found, patience)
+        try:
+            if confirmed and isinstance(confirmed[-1], Committed):
+                await self._stores.carry_out(confirmed[-1], patience)
+            else:
+                await self._stores.complete(declined.found, patience)
+        except (
+            StillOwed
+        ):  # of an older run the key keeps no message: it has that of the newest, and would have one of each
+            if record is None or record.run_id == run_id:
+                raise
         if record is not None and record.uncounted:
             await self._stores.runs.take(record.key, c.TakeCounts(tag=self._stores.clock.new_id()), patience)
         return Drop(why.value, record, revision=declined.found.revision)

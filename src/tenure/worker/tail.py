@@ -12,7 +12,7 @@ from tenure.core.endings import not_mine
 from tenure.core.errors import InvalidCall
 from tenure.core.outcomes import Did, Why
 from tenure.core.parts import timed_out
-from tenure.core.records import Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
+from tenure.core.records import TERMINAL, Blob, Entry, Failure, Holder, Hook, Phase, Record, Task
 from tenure.core.schedule import is_perpetual
 from tenure.core.subjects import MAX_KEY_BYTES
 from tenure.nats.patience import Patience
@@ -34,6 +34,12 @@ class Stored(Struct, frozen=True, tag=True):
     did: str
     result: Committed | Declined
     failure: Failure | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the key waits for no run after it."""
+        record = self.result.record if isinstance(self.result, Committed) else self.result.found.record
+        return record is None or record.phase in TERMINAL
 
 
 class Void(Struct, frozen=True, tag=True):
