@@ -6,7 +6,8 @@ key it was stored, and by the run of which other key (of what was spawned): only
 so supervisors know where to look before they remove it (`supervisor/blobs`).
 
 Whoever repeats a command stores its blob once more, before anybody can tell that the command was applied long ago: so what
-is there stays, unless it is about to be too old. Its name is written with a compare-and-swap, and the chunks of another one
+is there stays, unless it is about to be too old; other bytes (encoded otherwise by newer code, say) get a name of their own,
+for a record may name the first ones with their digest. A name is written with a compare-and-swap, and the chunks of another one
 are left to the supervisors: a reader may be at them. (nats-py's own ``put`` writes the name over what is there, and removes
 the chunks that it has just named if the answer is lost: the run could never read its arguments again.)
 """
