@@ -103,6 +103,13 @@ class Gates:
                 timer.cancel()
         return place.result()
 
+    def leave(self, name: str, give: Give) -> None:
+        """Of whose place nothing can be written now: its process has others start, and says so with its next write."""
+        gate = self._gates.get(name)
+        crew = None if gate is None else gate.crews.get(give.session)
+        if gate is not None and crew is not None and crew.leave(give):
+            gate.void += (*crew.start(gate.pace.ahead), give)
+
     def pass_on(self, name: str, give: Give, patience: Patience) -> bool:
         """Pass a place on to the next in line of the same session, if there is one: no write that anybody waits for."""
         gate = self._gates.get(name)

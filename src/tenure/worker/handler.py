@@ -173,7 +173,11 @@ class Handler:
     async def _run(self, live: Live, committed: Committed, lease: Lease, patience: Patience) -> None:
         try:
             await self._run_claimed(live, committed, lease, patience)
-        except TenureError:  # trust is over: a supervisor finds its places
+        except (
+            TenureError
+        ):  # trust is over, if only for a moment: a supervisor finds its places, if its process does not go on
+            if live.ticket is not None and not live.in_body and not live.in_thread:
+                live.ticket.leave()
             raise
         except Exception:  # a defect of ours ends this run's handling, and not its limits
             if not live.in_body and not live.in_thread:

@@ -21,7 +21,6 @@ from tenure.core.records import Record, Task
 from tenure.nats.patience import Patience
 from tenure.nats.runs import Found
 from tenure.stores import Stores
-from tenure.together import all_of
 from tenure.worker.slots import Slots, pace_of
 
 
@@ -197,6 +196,12 @@ class Ticket:
                 del self._held[name], self._limits[name]
         return not self._held
 
+    def leave(self) -> None:
+        """No body of it will run, and nobody can be asked now: others of this process may have its places."""
+        for name, attempt in self._held.items():
+            give = Give(run_id=self.run_id, attempt=attempt, session=self.session)
+            self._places.stores.gates.leave(name, give)
+
     async def give_back(self, patience: Patience) -> None:
         """Give back whatever this run has. Raises as ``take``."""
         if self._task is not None:
@@ -207,8 +212,8 @@ class Ticket:
     async def _give(self, patience: Patience, keep: str = "") -> None:
         """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""
         unparking, self._unparking = self._unparking, []
-        await all_of(*unparking)
         held, self._held = self._held, {}
+        failed = [error for error in await asyncio.gather(*unparking, return_exceptions=True) if error is not None]
         gives = [
             (name, Give(run_id=self.run_id, attempt=held[name], session=self.session))
             if name in held
@@ -217,7 +222,12 @@ class Ticket:
             if name in held or name != keep
         ]
         for name, give in gives:
-            await self._places.stores.gates.give(name, give, patience)
+            try:
+                await self._places.stores.gates.give(name, give, patience)
+            except TenureError as error:
+                failed.append(error)
+        if failed:  # now that its process knows, for all of them, that no body of it has a place
+            raise failed[0]
 
     async def _park(self, name: str, record: Record, revision: int, patience: Patience) -> int:
         stores = self._places.stores
