@@ -260,4 +260,18 @@ LIMITS = (
         "asyncio.wait(self._tasks)",
         (STORE + "test_limits_line.py::test_who_ends_does_not_wait_for_what_gets_no_answer",),
     ),
+    Guard(
+        "limits: a run gives its places back though its parked message cannot be removed",
+        "src/tenure/worker/places.py",
+        "        gives = [\n",
+        "        if failed:\n            raise failed[0]\n        gives = [\n",
+        (f"{REAL}test_limits_ghosts.py::test_a_run_whose_parked_message_cannot_be_removed_gives_its_place_back",),
+    ),
+    Guard(
+        "limits: a run that is given up leaves its places in its process",
+        "src/tenure/worker/handler.py",
+        "                live.ticket.leave()\n",
+        "                pass\n",
+        (f"{REAL}test_limits_ghosts.py::test_a_run_that_is_given_up_before_its_body_and_then_over_leaves_its_place",),
+    ),
 )
