@@ -9,6 +9,8 @@ import pytest
 
 from tenure import App, Client, Limit
 from tenure.core.errors import Unavailable
+from tenure.core.permits import Answer, Give
+from tenure.crew import Request
 from tenure.gates import Gates
 from tenure.worker import handler, head
 from tenure.worker.places import Ticket
@@ -20,6 +22,10 @@ from tests.support import wait_until
 def app(app: App) -> App:
     @app.actor(limits=[Limit(1)])
     async def capped(number: int) -> int:
+        return number
+
+    @app.actor(limits=[Limit(1), Limit(1, per="number")])
+    async def twice(number: int) -> int:
         return number
 
     return app
@@ -50,6 +56,26 @@ async def test_a_run_whose_parked_message_cannot_be_removed_gives_its_place_back
         assert await (await client.submit(capped.call(1))).result(5) == 1
         assert failed()
         assert await (await client.submit(capped.call(2))).result(5) == 2
+
+
+async def test_a_run_that_cannot_give_one_place_back_leaves_the_others_too(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for each in turn, and the first gets no answer."""
+    twice, ask, failed = app.actors["twice"], Gates._ask, list[str]()
+
+    async def asked(gates: Gates, name: str, request: Request) -> Answer:
+        if isinstance(request.asked, Give) and not failed:
+            failed.append(name)
+            raise Unavailable("no answer in time")
+        return await ask(gates, name, request)
+
+    monkeypatch.setattr(head, "Ticket", lambda *args, **more: Ticket(*args, **more | {"again": True}))
+    monkeypatch.setattr(Gates, "_ask", asked)
+    async with workers.run(app):
+        assert await (await client.submit(twice.call(1))).result(5) == 1
+        await wait_until(lambda: failed, description="it cannot give the first one back")
+        assert await (await client.submit(twice.call(1))).result(5) == 1
 
 
 async def test_a_run_that_is_given_up_before_its_body_and_then_over_leaves_its_place(

@@ -266,9 +266,8 @@ async def test_a_claim_of_unknown_fate_is_looked_at_again_by_the_process_that_se
 
     @app.actor
     async def other(ctx: Context) -> None:
-        await asyncio.sleep(
-            0.5
-        )  # body: so that the backlog takes longer than it may, and a look hardly finds a slot by chance
+        # The backlog takes longer than it may, and a look hardly finds a slot by chance.
+        await asyncio.sleep(0.5)  # body: takes its time
         ended.append(ctx.key)
 
     async with workers.run(app, concurrency=1):

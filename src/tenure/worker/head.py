@@ -204,9 +204,8 @@ class Head:
                 await self._stores.carry_out(confirmed[-1], patience)
             else:
                 await self._stores.complete(declined.found, patience)
-        except (
-            StillOwed
-        ):  # of an older run the key keeps no message: it has that of the newest, and would have one of each
+        except StillOwed:
+            # Of an older run the key keeps no message: it has that of the newest, and would have one of each.
             if record is None or record.run_id == run_id:
                 raise
         if record is not None and record.uncounted:

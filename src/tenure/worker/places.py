@@ -212,8 +212,8 @@ class Ticket:
     async def _give(self, patience: Patience, keep: str = "") -> None:
         """Everywhere but at ``keep``: an attempt's place, and one that was reserved for the run."""
         unparking, self._unparking = self._unparking, []
-        held, self._held = self._held, {}
         failed = [error for error in await asyncio.gather(*unparking, return_exceptions=True) if error is not None]
+        held, self._held = self._held, {}
         gives = [
             (name, Give(run_id=self.run_id, attempt=held[name], session=self.session))
             if name in held
