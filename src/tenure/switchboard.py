@@ -30,7 +30,6 @@ class Switchboard:
         self._stores = stores
         self._live = asyncio.Event()
         self._fault = "what is paused and blocked was not read yet"
-        self._ended = False
         self._listeners: list[Callable[[Board], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.rules = Rules(Board())
@@ -39,12 +38,13 @@ class Switchboard:
     async def run(self) -> None:
         """Follow the board until cancelled. What is in hand then goes by what is known: a drain lets nothing new start."""
         off = self._stores.conn.on_disconnect(self._live.clear)  # what happens meanwhile is not seen here
-        self._fault, self._ended = "", False  # ``_live`` says when it was read
+        self._fault = ""
+        self._live.clear()  # it says when the board was read
         try:
             await self._stores.switches.watch(self._take).run(self._live)
         finally:
             off()
-            self._ended = True
+            self._live.set()  # also for who waits: nothing more will be told
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -60,11 +60,11 @@ class Switchboard:
     @property
     def known(self) -> bool:
         """Whether ``rules`` may be gone by."""
-        return (self._live.is_set() or self._ended) and not self._fault
+        return self._live.is_set() and not self._fault
 
     async def until_known(self, seconds: float) -> bool:
         """Whether they may be gone by within so many seconds."""
-        if not self._live.is_set() and not self._ended:
+        if not self._live.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._live.wait()

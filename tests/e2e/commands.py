@@ -63,6 +63,8 @@ async def fail(why: str) -> None:
 
 @app.actor(retry=None)
 async def nap(ctx: Context, seconds: float) -> str:
+    with Path("naps").open("a", encoding="utf-8") as naps:
+        naps.write(f"{{ctx.key}}\\n")
     await ctx.progress(1, 2, "asleep")
     await asyncio.sleep(seconds)  # body:
     return "rested"

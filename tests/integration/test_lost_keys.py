@@ -325,7 +325,7 @@ async def test_whose_arguments_cannot_be_read_may_be_blocked_for_all_that_is_kno
                 stores, patience = who.stores, who.stores.runs.patience()
                 board = Switchboard(stores)
                 board._take(await stores.switches.read(patience))
-                board._ended = True
+                board._live.set()
                 record = await record_of(who)
                 assert record is not None
                 if blocked:

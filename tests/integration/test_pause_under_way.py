@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,16 @@ async def is_handed_back(
     assert status is not None
     assert (status.attempt, status.failures) == (2, 0)
     assert seen.attempts == [2]
+
+
+async def test_who_waits_to_know_what_is_paused_goes_on_when_its_worker_drains(client: Client) -> None:
+    """Nothing more will be told: a claim that was won at the signal waited two seconds to be handed back."""
+    board = Switchboard(client.stores)
+    following = asyncio.create_task(board.run())
+    waiting = asyncio.create_task(board.until_known(60))
+    await asyncio.sleep(0)  # paused: until both wait
+    assert not board.known
+    assert not waiting.done()
+    following.cancel()
+    assert await asyncio.wait_for(waiting, 10)
+    assert following.cancelled()

@@ -53,6 +53,13 @@ SWITCHES = (
         (_CRASH + "test_a_body_does_not_start_while_its_worker_is_cut_off",),
     ),
     Guard(
+        "switch: who waits to know what is paused is not kept waiting by a drain",
+        "src/tenure/switchboard.py",
+        "            self._live.set()  # also for who waits: nothing more will be told\n",
+        "",
+        (REAL + "test_pause_under_way.py::test_who_waits_to_know_what_is_paused_goes_on_when_its_worker_drains",),
+    ),
+    Guard(
         "switch: who cannot read the board starts nothing",
         "src/tenure/switchboard.py",
         "            self._fault = str(board)\n",
