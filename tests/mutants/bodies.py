@@ -8,6 +8,7 @@ _CHAINS = "test_chains.py::"
 _DEAD = REAL + "test_scenarios_dead.py::"
 _NOT_STARTED = REAL + "test_not_started.py::"
 _THREADS = REAL + "test_threads.py::"
+_VIRTUAL = "tests/unit/test_virtual_time.py::"
 _OWING = REAL + "test_owing.py"
 _AGAIN = (
     "            await self.stores.work.nak(live.reply, second_look(delivery.deliveries, self.app.config.ack_wait_seconds))\n"
@@ -133,6 +134,27 @@ BODIES = (
         "self._loop.run_in_executor(pool, contextvars",
         "pool.submit(contextvars",
         (REAL + "test_memory.py::test_plain_bodies_run_in_the_loop",),
+    ),
+    Guard(
+        "virtual time: what happens while housekeeping is due has happened",
+        "src/tenure/testing/virtual.py",
+        "        self.virtual.happens()\n",
+        "",
+        (REAL + "test_memory_time.py::test_a_place_under_a_limit_is_never_idle",),
+    ),
+    Guard(
+        "virtual time: no wait is shorter than what its clocks tell apart",
+        "src/tenure/testing/virtual.py",
+        "max(delay, _TICK_SECONDS) if delay > 0 else delay",
+        "delay",
+        (_VIRTUAL + "test_who_waits_for_a_moment_by_the_steady_clock_comes_to_it",),
+    ),
+    Guard(
+        "virtual time: who turns round until a moment is there sees it come",
+        "src/tenure/testing/virtual.py",
+        "            self._passing.turn()\n",
+        "            pass\n",
+        (_VIRTUAL + "test_who_turns_round_until_a_moment_is_there_sees_it_come",),
     ),
     Guard(
         "thread: nobody takes the result of a body that has returned",

@@ -77,6 +77,27 @@ async def test_time_passes_however_much_has_passed_before(uptime: float):
     assert loop._clock_resolution == before
 
 
+async def test_who_waits_for_a_moment_by_the_steady_clock_comes_to_it():
+    """0.55 + 0.3 is more than 0.85: what is left then is less than the loop's time can tell, and would be for ever.
+
+    Two hundred times in no time: nor do they turn round for it.
+    """
+    with VirtualTime() as virtual:
+        for _ in range(200):
+            await asyncio.sleep(0.05)  # work:
+            until = virtual.clock.steady() + 0.3
+            while (left := until - virtual.clock.steady()) > 0:  # noqa: ASYNC110  (this is what must end)
+                await asyncio.sleep(left)  # work:
+        assert virtual.clock.steady() == pytest.approx(200 * 0.35, abs=1e-3)
+
+
+async def test_who_turns_round_until_a_moment_is_there_sees_it_come():
+    with VirtualTime() as virtual:
+        until = virtual.clock.steady() + 1e-6
+        while virtual.clock.steady() < until:  # noqa: ASYNC110  (this is what must end)
+            await asyncio.sleep(0)  # work:
+
+
 async def test_what_asks_for_a_thread_is_called_in_the_loop_and_takes_no_time():
     with VirtualTime():
         loop = asyncio.get_running_loop()

@@ -56,6 +56,10 @@ _HOPELESS_SECONDS = 120.0
 
 _NOTHING = "nothing will ever happen any more"
 _NOTHING_ELSE = "nothing else will happen any more than what happens again and again"
+_TICK_SECONDS = 1e-6
+"""What the clocks tell apart, and how short a wait can be: one of less would end before its time by any of them."""
+_TURNS = 100_000
+"""After so many turns of the loop at one moment a tick passes: who turns round until a moment is there sees it come."""
 PATIENCE = 100_000
 """Moments, some twenty for each tick of a schedule: a daily one has then ticked for longer than any run may be delayed."""
 _OWN_PROTOCOL = "tenure.nats."
@@ -118,10 +122,16 @@ class VirtualTime:
         """What is not over, in words."""
         self._patience = patience
         self._moments = 0
+        self._turns = 0
 
     def stirs(self) -> None:
         """The test does something: it is not only waiting."""
         self._moments = 0
+        self.happens()
+
+    def happens(self) -> None:
+        """This is a moment in which something happens that no housekeeping is."""
+        self._last_event = self._now
 
     def __enter__(self) -> Self:
         self._loop = _running_loop()
@@ -138,7 +148,7 @@ class VirtualTime:
         self._from = self._last_event = self._real()
         self._go_to(self._from)
         self._loop.time = lambda: self._now
-        self._loop.call_at = self._call_at
+        self._loop.call_at, self._loop.call_later = self._call_at, self._call_later
         self._loop.run_in_executor = partial(call_in_loop, self._loop)
         self._loop._selector = _Jumps(self._selector, self)  # noqa: SLF001  (a loop has no other place for it)
         forbid_threads(self._loop)
@@ -152,7 +162,7 @@ class VirtualTime:
         self._loop.time = self._real
         self._loop._clock_resolution = self._resolution  # noqa: SLF001  (a loop has no other place for it)
         self._loop._selector = self._selector  # noqa: SLF001  (a loop has no other place for it)
-        del self._loop.call_at, self._loop.run_in_executor
+        del self._loop.call_at, self._loop.call_later, self._loop.run_in_executor
         allow_threads(self._loop)
         if self._stuck and kind is not None and issubclass(kind, asyncio.CancelledError) and self._owner is not None:
             self._owner.uncancel()
@@ -164,10 +174,19 @@ class VirtualTime:
 
     # -- in place of the loop's own ----------------------------------------------------------------------------------
 
+    def _call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._call_at(
+            self._now + (max(delay, _TICK_SECONDS) if delay > 0 else delay), callback, *args, context=context
+        )
+
     def _call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         timer = self._kind(_asker())(when, callback, args, self._loop, context)
+        if isinstance(timer, _Event):
+            timer.virtual = self
         heapq.heappush(self._loop._scheduled, timer)  # noqa: SLF001  (as the loop's own does)
         timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (as the loop's own does)
         return timer
@@ -176,7 +195,7 @@ class VirtualTime:
         if asker.startswith(_HOUSEKEEPERS) and not asker.startswith(_HAPPENS):
             return _Housekeeping
         own = here() is not self.clock and not asker.startswith(_OWN_PROTOCOL)
-        return _Own if own else asyncio.TimerHandle
+        return _Own if own else _Event
 
     # -- jumps -------------------------------------------------------------------------------------------------------
 
@@ -196,7 +215,7 @@ class VirtualTime:
                 return
         if not isinstance(soonest, _Housekeeping) or not self.may_pass_over():
             self._go_to(soonest.when())
-            self._last_event = self._now
+            self.happens()
             return
         awake = soonest.when() - self._last_event
         if awake > _SETTLE_SECONDS:
@@ -210,6 +229,12 @@ class VirtualTime:
                 return
         self._go_to(timers[0].when())
 
+    def turn(self) -> None:
+        """Something is left to be done at this moment."""
+        self._turns += 1
+        if self._turns > _TURNS:
+            self._go_to(self._now + _TICK_SECONDS)
+
     def _go_to(self, when: float) -> None:
         """It is ``when``, unless that is over.
 
@@ -217,7 +242,7 @@ class VirtualTime:
         194th day on (2^24 s) two floats are farther apart than that, the sum is the time itself, and what is due at this
         very moment would never be called.
         """
-        self._now = max(self._now, when)
+        self._now, self._turns = max(self._now, when), 0
         self._loop._clock_resolution = max(self._resolution, math.ulp(self._now))  # noqa: SLF001  (a loop has no other place for it)
 
     def _leap(self, seconds: float, timers: list[asyncio.TimerHandle]) -> None:
@@ -249,7 +274,18 @@ class _Housekeeping(asyncio.TimerHandle):
     __slots__ = ()
 
 
-class _Own(asyncio.TimerHandle):
+class _Event(asyncio.TimerHandle):
+    """Any other timer: also where housekeeping is due at the same moment, something happens in it."""
+
+    __slots__ = ("virtual",)
+    virtual: VirtualTime
+
+    def _run(self) -> None:
+        self.virtual.happens()
+        super()._run()
+
+
+class _Own(_Event):
     """A timer of the test, not of what runs for it."""
 
     __slots__ = ()
@@ -278,6 +314,8 @@ class _Jumps:
         events = self._selector.select(0)
         if not events and (timeout is None or timeout > 0):
             self._passing.pass_on()
+        else:
+            self._passing.turn()
         return events
 
     def __getattr__(self, name: str) -> Any:
