@@ -58,7 +58,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not long"
 
 # What talks to a server, on three that replicate: `make test-cluster CLUSTER_TESTS=tests/integration/test_fence.py`. As long as it takes:
-# each test makes streams with three copies, half an hour in all. CI does `make test-cluster-short`: what tells most.
+# each test makes streams with three copies, 24 minutes in all. CI does `make test-cluster-short`: what tells most.
 test-cluster: $(STAMP)
 	TENURE_TEST_SERVERS=3 $(BIN)/python -m pytest -n 2 --timeout 180 -m "not long" $(CLUSTER_TESTS)
 

@@ -206,7 +206,7 @@ class _Codec:
             filled = self._decoder.decode(data)
         except msgspec.DecodeError as error:
             field = _field_of(str(error), self._names)
-            msg = f"actor {self._actor}: the stored arguments do not fit its signature: {_without_value(error)}"
+            msg = f"actor {self._actor}: the arguments do not fit its signature: {_without_value(error)}"
             raise InvalidCall(msg, field=field) from error
         return {name: getattr(filled, name) for name in self._names}
 

@@ -17,6 +17,7 @@ from tenure import App, Client, Context, OutcomeUnknown, RunCancelled
 from tenure.core import commands as c
 from tenure.core.sessions import Session
 from tenure.nats.runs import Runs
+from tenure.worker import remnants
 from tenure.worker.tail import Tail
 from tests.conftest import Workers
 from tests.proxy import Proxy, record
@@ -117,8 +118,10 @@ async def test_an_attempt_whose_handling_ended_in_the_middle_is_not_run_again_as
 ) -> None:
     """Its outcome is not stored: a crash, or trust that lapsed for a moment. The process and its session live on.
 
-    The wake-up comes again. The claim, decided on the record that it carries, is refused, and that answer is lost; refused
-    once more it reads, and finds a holder under its own session with the number that it would have written.
+    The server brings the wake-up again before the process has looked at what it gave up: that look reads first, so a claim
+    after it never begins on an old record (it may wait for the server over others, for a slot, or for the pause after a
+    defect). The claim, decided on the record that the wake-up carries, is refused, and that answer is lost; refused once
+    more it reads, and finds a holder under its own session with the number that it would have written.
     """
     ran: list[int] = []
     failed = asyncio.Event()
@@ -136,12 +139,13 @@ async def test_an_attempt_whose_handling_ended_in_the_middle_is_not_run_again_as
         raise error
 
     monkeypatch.setattr(Tail, "store", store)
+    monkeypatch.setattr(remnants, "_LOOK_SECONDS", 60.0)
     async with behind.run(app) as running:
         run = await client.submit(work.call(), key="k")
         await failed.wait()
         lost = proxy.lose_answer(record(app, "k", "running"))
         assert await run.result(10) == "attempt 2"
-        assert lost.hits
+        assert lost.hits[0].says('"attempt":1'), "it began on the record that the wake-up carries"
         assert running.worker.metrics.claims["work", "reclaimed"] == 1
         status = await run.status()
         assert status is not None

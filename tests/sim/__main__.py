@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from tests.numbers import one_or_more, positive, zero_or_more
 from tests.sim.faults import Mixture
 from tests.sim.mutants import MUTANTS
 from tests.sim.seeds import Result, run_seeds, with_fixed_hashes
@@ -21,21 +22,28 @@ _WORLD = ("seconds", "skew", "only", "mutant", "calm", "minute")
 
 def options() -> argparse.ArgumentParser:
     """What may be asked for."""
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--seeds", type=int, default=200, help="so many seeds")
-    given.add_argument("--start", type=int, default=1, help="the first of them")
+    given = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    given.add_argument("--seeds", type=one_or_more, default=200, help="so many seeds (default: %(default)s)")
+    given.add_argument("--start", type=int, default=1, help="the first of them (default: %(default)s)")
     given.add_argument("--seed", type=int, help="this one alone, with its whole trace")
-    given.add_argument("--at-once", type=int, default=2, help="processes")
-    given.add_argument("--seconds", type=float, default=Size().seconds, help="virtual seconds in which things go wrong")
+    given.add_argument("--at-once", type=one_or_more, default=2, help="processes (default: %(default)s)")
     given.add_argument(
-        "--mutant", default="", choices=["", *MUTANTS], help="without this guard: something must be found"
+        "--seconds",
+        type=positive,
+        default=Size().seconds,
+        help="virtual seconds in which things go wrong (default: %(default)s)",
     )
-    given.add_argument("--skew", type=float, help="clocks are wrong by up to so many seconds, whatever the seed says")
+    given.add_argument("--mutant", default="", choices=MUTANTS, help="without this guard: something must be found")
+    given.add_argument(
+        "--skew", type=zero_or_more, help="clocks are wrong by up to so many seconds (default: what the seed says)"
+    )
     given.add_argument("--calm", action="store_true", help="nothing goes wrong: then the counters add up exactly")
     given.add_argument(
         "--only", choices=sorted(_ALONE), help="only that goes wrong: they still do, after freezes those of fenced"
     )
-    given.add_argument("--stop-at", type=int, default=5, help="end after so many bad seeds")
+    given.add_argument(
+        "--stop-at", type=one_or_more, default=5, help="end after so many bad seeds (default: %(default)s)"
+    )
     given.add_argument("--minute", action="store_true", help="how long a minute of ten workers and 1,000 keys takes")
     return given
 
@@ -81,9 +89,9 @@ def main() -> int:
                 break
         if done % 100 == 0:
             print(f"{done} seeds, {len(bad)} bad", file=sys.stderr)
-    minutes = (time.monotonic() - began) / 60
+    took = time.monotonic() - began
     print(
-        f"{done} seeds in {minutes:.1f} minutes ({done / minutes:.0f} a minute), {virtual / 3600:.1f} virtual hours:"
+        f"{done} seeds in {span(took)} ({done / took * 60:.0f} a minute), {span(virtual, 'virtual ')}:"
         f" {asks} asks, {bodies} bodies, {deaths} deaths of processes, {fenced} fenced; {len(bad)} bad seeds"
         f"{': ' + ', '.join(str(result.seed) for result in bad) if bad else ''}"
     )
@@ -100,6 +108,14 @@ def minute(asked: argparse.Namespace) -> int:
         f" {result.real_seconds:.1f} s of a processor, {result.wall_seconds:.1f} s by the clock"
     )
     return int(not result.good or result.keys < _MINUTE_KEYS or result.real_seconds > _MINUTE_MAY_TAKE)
+
+
+def span(seconds: float, kind: str = "") -> str:
+    """So long, in the largest unit of which it is one or more."""
+    for unit, name in ((3600, "hours"), (60, "minutes")):
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {kind}{name}"
+    return f"{seconds:.1f} {kind}seconds"
 
 
 def tell(result: Result, command: str) -> None:

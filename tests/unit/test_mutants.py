@@ -19,6 +19,14 @@ def test_what_a_guard_takes_away_is_there_once(guard: Guard) -> None:
     assert guard.old != guard.new
 
 
+@pytest.mark.parametrize(
+    "guard", [guard for guard in GUARDS if guard.file.endswith(".py")], ids=lambda guard: guard.name
+)
+def test_the_file_is_python_without_a_guard(guard: Guard) -> None:
+    """Else nothing can be imported, and no test says anything of the guard."""
+    compile((ROOT / guard.file).read_text().replace(guard.old, guard.new), guard.file, "exec", dont_inherit=True)
+
+
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_the_tests_of_a_guard_are_there(guard: Guard) -> None:
     for test in guard.tests:
