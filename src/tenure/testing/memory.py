@@ -331,7 +331,8 @@ async def _stop(services: list[Service], running: list[asyncio.Task[None]]) -> N
     for service, task in zip(services, running, strict=True):
         if not task.done():
             service.stop()
-    await asyncio.wait(running)
+    if running:  # else there is nothing that could be waited for
+        await asyncio.wait(running)
     for task in running:
         task.result()
 
