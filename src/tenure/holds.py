@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tenure.checks import check_reason
 from tenure.core.comparisons import OPS, in_words, kind_of, said
-from tenure.core.errors import ConfigError, InvalidCall, OutcomeUnknown, TenureError, Unavailable
+from tenure.core.errors import InvalidCall, OutcomeUnknown, TenureError, Unavailable
 from tenure.core.given import UNREADABLE, plain
 from tenure.core.moments import moment_of
 from tenure.core.permits import Bound, name_of
@@ -342,8 +342,10 @@ def _values(args: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _queue_or_actor(queue: object, actor: object) -> Switch:
-    if (queue is None) == (actor is None):
-        raise ConfigError("give a queue or an actor: client.pause(queue='mail') or client.pause(actor='extract')")
+    if queue is None and actor is None:
+        raise _refusal("queue", "is missing: name a queue or an actor, such as queue='mail' or actor='extract'")
+    if queue is not None and actor is not None:
+        raise _refusal("queue", "is given with actor: name a queue or an actor, one at a time")
     if queue is not None:
         return Switch(id="", at=0.0, kind="queue", name=check_name("queue", queue))
     return Switch(id="", at=0.0, kind="actor", name=check_name("actor", actor))

@@ -155,6 +155,19 @@ async def test_without_workers_what_was_asked_for_can_be_looked_at(app: App):
             await client.until_idle()
 
 
+async def test_without_supervisors_either_nothing_runs_and_the_block_ends(app: App):
+    @app.actor
+    async def never() -> None:
+        raise AssertionError("nobody works here")
+
+    async with memory(app, workers=0, supervisors=0) as client:
+        await client.submit(never.call(), key="a")
+        assert [run.key for run in await client.scheduled()] == ["a"]
+    with pytest.raises(Stuck, match="nothing will ever happen"):
+        async with memory(app, workers=0, supervisors=0) as client:
+            await (await client.submit(never.call(), key="a")).result()
+
+
 async def test_what_a_program_without_tenure_publishes_is_applied_or_kept_with_the_reason(app: App):
     @app.actor
     async def remind(ctx: Context, what: str) -> str:

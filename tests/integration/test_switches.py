@@ -58,6 +58,17 @@ async def test_what_cannot_be_paused_is_refused_by_name(client: Client, given: d
     assert await client.blocks() == []
 
 
+@pytest.mark.parametrize("given", [{}, {"queue": "a", "actor": "b"}])
+async def test_a_pause_of_nothing_or_of_two_things_names_its_argument_as_a_block_does(
+    client: Client, given: dict[str, Any]
+) -> None:
+    for call in (client.pause, client.resume):
+        with pytest.raises(InvalidCall) as refused:
+            await call(**given)
+        assert refused.value.field == "queue"
+    assert await client.blocks() == []
+
+
 async def test_a_time_that_has_passed_is_refused(client: Client) -> None:
     with pytest.raises(InvalidCall, match=r"until=2020.* has passed"):
         await client.pause(queue="a", until=datetime(2020, 1, 1, tzinfo=UTC))

@@ -80,11 +80,44 @@ def test_a_drain_that_begins_lets_a_plain_body_go_on() -> None:
     assert ctx.progressed == [Progressed(1, 2, "")]
 
 
-@pytest.mark.parametrize(("field", "given"), [("key", {"key": ""}), ("deadline", {"deadline": datetime(2026, 1, 1)})])  # noqa: DTZ001  (that is the mistake)
-def test_what_no_context_can_have_is_named(field: str, given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidCall) as refused:
-        context(app, **given)
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("key", ""),
+        ("deadline", datetime(2026, 1, 1)),  # noqa: DTZ001  (that is the mistake)
+        ("deadline", "2030"),
+        ("deadline", 5.0),
+        ("generation", "a"),
+        ("generation", 0),
+        ("attempt", 0),
+        ("attempt", True),
+        ("failures", -1),
+        ("failures", None),
+        ("fence", 0),
+        ("fence", 1.0),
+    ],
+)
+def test_what_no_context_can_have_is_named(field: str, wrong: Any) -> None:
+    with pytest.raises(InvalidCall, match=f"^{field} ") as refused:
+        context(app, **{field: wrong})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize("wrong", [None, "unit", App])
+def test_a_context_needs_an_app(wrong: Any) -> None:
+    with pytest.raises(InvalidCall, match=r"^app must be a tenure\.App") as refused:
+        context(wrong)
+    assert refused.value.field == "app"
+
+
+@pytest.mark.parametrize("wrong", ["nonsense", "", None, ["cancel"]])
+def test_a_body_is_stopped_for_no_reason_that_a_worker_never_gives(wrong: Any) -> None:
+    ctx = context(app)
+    for call in (ctx.stop, ctx.tell):
+        with pytest.raises(InvalidCall, match=r"must be one of cancel, superseded") as refused:
+            call(wrong)
+        assert refused.value.field == "reason"
+    assert (ctx.stop_reason, plain(ctx)) == (None, "went on")
 
 
 def test_a_deadline_is_what_the_body_sees() -> None:

@@ -11,14 +11,14 @@ Nothing is stored and nobody runs what the body asks for: what becomes of that i
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from tenure.checks import check_progress
+from tenure.checks import check_choice, check_progress
 from tenure.clock import SYSTEM
 from tenure.context import Context, StopReason
-from tenure.core.errors import InvalidCall
 from tenure.core.records import SCHEMA, Phase, Record, Task
 from tenure.core.subjects import check_key
+from tenure.testing.given import check_app, check_count, check_moment
 
 if TYPE_CHECKING:
     from tenure.app import App
@@ -54,11 +54,16 @@ class BodyContext(Context):
     async def _keep(self, _context: Context, done: float, total: float | None, note: str) -> None:
         self.progressed.append(Progressed(done, total, note))
 
+    def tell(self, reason: StopReason) -> bool:
+        """As a context's. Raises InvalidCall for a reason that no worker has."""
+        check_choice("reason", reason, get_args(StopReason))
+        return super().tell(reason)
+
     def stop(self, reason: StopReason = "cancel") -> None:
         """Have the body stop, as when its time to finish is over: ``stop_reason``, ``stopping``, and ``check`` raises Stopped.
 
         ``tell("drain")`` instead: a worker begins to drain, the body may still finish. An async body is not cancelled: cancel
-        the task that runs it. Safe from any thread.
+        the task that runs it. Safe from any thread. Raises InvalidCall for a reason that no worker has.
         """
         self.tell(reason)
         self.interrupt()
@@ -78,18 +83,17 @@ def context(
 
     ``app``: the actor's. The rest is what the body sees; ``deadline`` is aware, and nothing happens at it. Raises InvalidCall.
     """
-    if deadline is not None and deadline.tzinfo is None:
-        raise InvalidCall(f"deadline={deadline.isoformat()} has no time zone: use an aware datetime", field="deadline")
+    app = check_app(app)
     record = Record(
         schema=SCHEMA,
         key=check_key(key),
         run_id=SYSTEM.new_id(),
-        generation=generation,
+        generation=check_count("generation", generation, least=1),
         phase=Phase.RUNNING,
         task=Task(actor="test"),
         queued_at=SYSTEM.now(),
-        attempt=attempt,
-        failures=failures,
-        deadline=None if deadline is None else deadline.timestamp(),
+        attempt=check_count("attempt", attempt, least=1),
+        failures=check_count("failures", failures, least=0),
+        deadline=None if deadline is None else check_moment("deadline", deadline),
     )
-    return BodyContext(app, record, fence)
+    return BodyContext(app, record, check_count("fence", fence, least=1))

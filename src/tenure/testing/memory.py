@@ -44,6 +44,7 @@ from tenure.nats.memory import MemoryServer
 from tenure.nats.scan import STATE, Header
 from tenure.service import Service
 from tenure.stores import Stores
+from tenure.testing.given import check_app, check_count, check_message, check_seed, check_span, check_start
 from tenure.testing.virtual import PATIENCE, Stuck, VirtualTime
 
 if TYPE_CHECKING:
@@ -89,9 +90,14 @@ class MemoryClient(Client):
         seed: int = 0,
         patience: int = PATIENCE,
     ) -> None:
-        if start is not None and start.tzinfo is None:
-            raise ConfigError(f"start must be an aware datetime, got {start!r}: give it a tzinfo")
-        self.virtual = VirtualTime(start=None if start is None else start.timestamp(), seed=seed, patience=patience)
+        app, workers = check_app(app), check_count("workers", workers, least=0)
+        supervisors = check_count("supervisors", supervisors, least=0)
+        concurrency = check_count("concurrency", concurrency, least=1)
+        self.virtual = VirtualTime(
+            start=None if start is None else check_start(start),
+            seed=check_seed(seed),
+            patience=check_count("patience", patience, least=1),
+        )
         self.server = MemoryServer(f"{app.namespace}-{next(_numbers)}", clock=self.virtual.clock)
         """The server: ``kill`` and ``start`` it, ``pause`` and ``resume``, or ``disconnect`` a client."""
         super().__init__(app, self.server.url, {})
@@ -103,11 +109,15 @@ class MemoryClient(Client):
         self.supervisors: list[Supervisor] = [app.supervisor(self.server.url) for _ in range(supervisors)]
         """What looks after every key."""
         self._last = contextlib.AsyncExitStack()
+        self._entered = False
         self._newest_peer = 0
         self._troubled_until = 0.0
 
     async def __aenter__(self) -> Self:
-        """Start everything. Raises ConfigError in a loop whose time cannot be virtual."""
+        """Start everything, once. Raises ConfigError for a second time, and in a loop whose time cannot be virtual."""
+        if self._entered:
+            raise ConfigError(_ENTERED)
+        self._entered = True
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.virtual)
             stack.enter_context(_without_child_processes(self.app))
@@ -184,9 +194,10 @@ class MemoryClient(Client):
     async def publish(self, subject: str, data: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         """Publish as a program without Tenure does, with the whole subject: a command to the inbox, say.
 
-        Once this returns it is stored; it is applied when ``until_idle`` returns, or is kept as rejected. Raises Unavailable
-        where nobody takes it, or the server does not run.
+        Once this returns it is stored; it is applied when ``until_idle`` returns, or is kept as rejected. Raises InvalidCall,
+        and Unavailable where nobody takes it, or the server does not run.
         """
+        check_message(subject, data, headers)
         try:
             ack = await self.stores.conn.put(subject, data, headers)
         except (NotSent, Lost) as error:
@@ -199,8 +210,8 @@ class MemoryClient(Client):
     # -- time --------------------------------------------------------------------------------------------------------
 
     async def advance(self, seconds: float | timedelta) -> None:
-        """Let so much time pass: whatever falls due in it happens."""
-        await asyncio.sleep(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
+        """Let so much time pass, at most ten years: whatever falls due in it happens. Raises InvalidCall."""
+        await asyncio.sleep(check_span(seconds))
 
     async def until_idle(self) -> None:
         """Return when nothing is queued, runs or is owed any more. What waits for its time, a retry too, stays so.
@@ -273,6 +284,7 @@ _RUNNING = frozenset({Phase.RUNNING, Phase.STOPPING})
 _PATIENT_SECONDS = 86_400.0
 _TROUBLED_SECONDS = 60.0
 _TOLD = 20
+_ENTERED = "this client was entered before, and runs its app once: make another with memory(app) for each `async with`"
 _TWO_LOOPS = (
     "this client's app runs in another event loop: with pytest-asyncio, that of the fixture, not of the test; "
     "give asyncio_default_fixture_loop_scope and asyncio_default_test_loop_scope the same value"
@@ -297,10 +309,11 @@ def memory(
     real one. ``seed``: of jitter and ids. ``patience``: how many moments may pass, some twenty for each tick of a schedule,
     while the test waits with no ``sleep`` or timeout of its own and asks for nothing.
 
-    Raises ConfigError in a loop that is not asyncio's own (uvloop). When the test waits for what never happens, or its
-    patience is at an end, what it awaits is cancelled and the ``async with`` raises Stuck, which names what waits and what
-    goes on: ``pytest.raises(Stuck)`` belongs around it. Where another task entered it, as a fixture does, Stuck ends the
-    loop's run.
+    Raises InvalidCall, ConfigError for ``queues`` and in a loop that is not asyncio's own (uvloop).
+
+    When the test waits for what never happens, or its patience is at an end, what it awaits is cancelled and the
+    ``async with`` raises Stuck, which names what waits and what goes on: ``pytest.raises(Stuck)`` belongs around it. Where
+    another task entered it, as a fixture does, Stuck ends the loop's run.
     """
     return MemoryClient(
         app,
@@ -331,7 +344,8 @@ async def _stop(services: list[Service], running: list[asyncio.Task[None]]) -> N
     for service, task in zip(services, running, strict=True):
         if not task.done():
             service.stop()
-    await asyncio.wait(running)
+    if running:  # else there is nothing that could be waited for
+        await asyncio.wait(running)
     for task in running:
         task.result()
 
