@@ -221,10 +221,12 @@ class Pace:
 class Gate:
     """One limit: its entry as last written here, what is asked, who waits and who runs here, by session."""
 
-    __slots__ = ("asked", "crews", "found", "held", "keep", "pace", "serving", "timer", "void", "written_at")
+    __slots__ = ("asked", "crews", "found", "held", "keep", "pace", "seen", "serving", "timer", "void", "written_at")
 
     def __init__(self) -> None:
         self.found: FoundEntry | None = None
+        self.seen = 0
+        """The revision last seen: nothing older is believed."""
         self.asked: list[Request] = []
         self.held: list[Request] = []
         """Who waits for a place of this process and is not even named yet: the line is long enough."""

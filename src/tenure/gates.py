@@ -109,6 +109,10 @@ class Gates:
         crew = None if gate is None else gate.crews.get(give.session)
         if gate is not None and crew is not None and crew.leave(give):
             gate.void += (*crew.start(gate.pace.ahead), give)
+            if not crew:
+                del gate.crews[give.session]
+            if not gate.serving:
+                self._wait_on(name, gate)
 
     def pass_on(self, name: str, give: Give, patience: Patience) -> bool:
         """Pass a place on to the next in line of the same session, if there is one: no write that anybody waits for."""
@@ -217,8 +221,8 @@ class Gates:
         elif gate.idle and not permits_of(gate.found):
             gate.timer = asyncio.get_running_loop().call_later(_FORGET_SECONDS, self._forget, name, gate)
         elif len(self._gates) > _MOST_KNOWN:
-            oldest = next(iter(self._gates))
-            if self._gates[oldest].idle:
+            oldest = next((one for one, known in self._gates.items() if known.idle), None)
+            if oldest is not None:
                 del self._gates[oldest]
 
     def _forget(self, name: str, gate: Gate) -> None:
@@ -230,7 +234,7 @@ class Gates:
         published = {request.run_id for request in batch if request.stored}
         handed: dict[str, Parked] = {}
         remembered = gate.found
-        found = remembered or await self._limits.read(name, patience)
+        found, met = remembered or await self._limits.read(name, patience, gate.seen), 0
         while True:
             void = gate.void[:]
             decided, parked = await self._decide(
@@ -238,7 +242,7 @@ class Gates:
             )
             handed |= parked
             if decided.write:
-                revision, _ = await self._limits.write(name, decided.entry, found.revision, patience)
+                revision, _, met = await self._limits.write(name, decided.entry, found.revision, patience)
                 if revision:
                     if found.entry is not None and decided.entry is not None and found.entry.n != decided.entry.n:
                         _log.info("limit.changed", limit=name, before=found.entry.n, n=decided.entry.n)
@@ -246,8 +250,9 @@ class Gates:
                     break
             elif found is not remembered:
                 break
-            found = await self._limits.read(name, patience)  # refused; or no CAS has told whether it has changed
-        gate.found = found
+            # Refused; or no CAS has told whether it has changed.
+            found = await self._limits.read(name, patience, max(gate.seen, found.revision, met))
+        gate.found, gate.seen = found, found.revision
         del gate.void[: len(void)]
         answers = decided.answers[len(void) :]
         for request, answer in zip(batch, answers, strict=True):

@@ -74,10 +74,12 @@ class _Request:
 class _Pace:
     """One rate: its entry as last seen here, the last write of one's own, and what is asked."""
 
-    __slots__ = ("asked", "found", "own_revision", "parked", "serving", "timer")
+    __slots__ = ("asked", "found", "own_revision", "parked", "seen", "serving", "timer")
 
     def __init__(self) -> None:
         self.found: FoundRate | None = None
+        self.seen = 0
+        """The revision last seen: nothing older is believed."""
         self.own_revision = 0
         self.asked: list[_Request] = []
         self.serving = False
@@ -209,8 +211,8 @@ class Paces:
         elif pace.found is None:
             del self._paces[name]
         elif len(self._paces) > _MOST_KNOWN:
-            oldest = next(iter(self._paces))
-            if self._paces[oldest].idle:
+            oldest = next((one for one, known in self._paces.items() if known.idle), None)
+            if oldest is not None:
                 del self._paces[oldest]
 
     async def _settle(self, name: str, pace: _Pace, batch: list[_Request]) -> None:
@@ -218,11 +220,11 @@ class Paces:
         published: set[str] = set()
         handed: dict[str, Parked] = {}
         remembered = pace.found
-        found = remembered or await self._rates.read(name, patience)
+        found, met = remembered or await self._rates.read(name, patience, pace.seen), 0
         while True:
             decided, parked = await self._decide(name, batch, found, published=published, patience=patience)
             if decided.write:
-                stored, unsure = await self._store(name, decided.entry, found.revision, patience)
+                stored, unsure, met = await self._store(name, decided.entry, found.revision, patience)
                 if stored is not None:
                     if found.entry is not None and found.entry.n != decided.entry.n:
                         _log.info("limit.changed", limit=name, before=found.entry.n, n=decided.entry.n)
@@ -233,7 +235,9 @@ class Paces:
                     _take_out_marks(batch)
             elif found is not remembered:
                 break
-            found = await self._rates.read(name, patience)  # refused; or no CAS has told whether it has changed
+            # Refused; or no CAS has told whether it has changed.
+            found = await self._rates.read(name, patience, max(pace.seen, found.revision, met))
+        pace.seen = found.revision
         pace.found, pace.parked = found, found.entry is not None and found.entry.parked
         reserved = {place.run_id for place in _places(found)}
         for request, answer in zip(batch, decided.answers, strict=True):
@@ -249,23 +253,25 @@ class Paces:
             if not request.answer.done():
                 request.answer.set_result((Answer.DONE, 0))
 
-    async def _store(self, name: str, entry: Entry, revision: int, patience: Patience) -> tuple[FoundRate | None, bool]:
-        """One CAS: what is stored by it, None if it was refused; and whether it could have happened unseen.
+    async def _store(
+        self, name: str, entry: Entry, revision: int, patience: Patience
+    ) -> tuple[FoundRate | None, bool, int]:
+        """One CAS: what is stored by it, None if it was refused; whether it could have happened unseen; and by what it was refused.
 
         One whose answer was lost is known by its tag, unless another has come over it.
         """
         tag = self._clock.new_id()[-10:]
         made = replace(entry, tag=tag)
-        written, unsure = await self._rates.write(
+        written, unsure, met = await self._rates.write(
             name, made, revision, ttl_of(made, window_of(name), self.now()), patience
         )
         if written:
-            return FoundRate(made, written), False
+            return FoundRate(made, written), False, 0
         if unsure:
-            seen = await self._rates.read(name, patience)
+            seen = await self._rates.read(name, patience, met)
             if seen.entry is not None and seen.entry.tag == tag:
-                return seen, False
-        return None, unsure
+                return seen, False, 0
+        return None, unsure, met
 
     async def _decide(
         self, name: str, batch: list[_Request], found: FoundRate, *, published: set[str], patience: Patience

@@ -258,7 +258,8 @@ class Stores:
 
         paid = [entry for entry in await all_of(*map(pay, entries)) if entry is not None]
         if paid:
-            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
+            cleared = c.ClearOutbox(ids=frozenset(entry.id for entry in paid))
+            await self.runs.commit(origin, cleared, patience=patience, since=revision)
         await all_of(
             *(
                 self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience)

@@ -14,7 +14,6 @@ from tenure.crew import Gate
 from tenure.gates import Gates
 from tenure.metrics import Metrics
 from tenure.nats.limits import FoundEntry, Limits
-from tenure.nats.patience import Patience
 from tenure.stores import Stores
 from tenure.supervisor.places import Places
 from tenure.switchboard import Switchboard
@@ -296,10 +295,10 @@ async def test_who_ends_does_not_wait_for_what_gets_no_answer(stores: Stores, mo
     """Whoever asks tries for as long as its session lives; the end of a worker has its bound."""
     begun, answered, read = asyncio.Event(), asyncio.Event(), stores.limits.read
 
-    async def late(name: str, patience: Patience) -> FoundEntry:
+    async def late(*asked: Any) -> FoundEntry:
         begun.set()
         await answered.wait()
-        return await read(name, patience)
+        return await read(*asked)
 
     monkeypatch.setattr(stores.limits, "read", late)
     asked = asyncio.create_task(ask(stores, "first"))

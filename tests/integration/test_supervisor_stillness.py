@@ -125,7 +125,7 @@ async def test_what_no_stream_would_tell_of_keeps_it_from_resting(
         assert isinstance(await stores.conn.api(f"STREAM.PURGE.{app.names.work_stream}", {"filter": wakeup}), dict)
         await wait_until(lambda: passes[-1], description="nothing is left but a timer")
         place = Permit(key="b", run_id=run.run_id, attempt=1, session="", at=stores.clock.now() + 3_600)
-        written, _ = await stores.limits.write("later", Entry(n=1, permits=(place,)), 0, patience)
+        written, _, *_ = await stores.limits.write("later", Entry(n=1, permits=(place,)), 0, patience)
         assert written
         await wait_until(lambda: not passes[-1], description="a place is held")
         before = len(passes)

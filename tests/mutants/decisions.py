@@ -175,7 +175,7 @@ DECISIONS = (
     Guard(
         "tail check: [20] a superseded body confirms its end",
         "src/tenure/worker/handler.py",
-        "        await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)\n",
+        "        await self._tail.confirm(live.key, holder_of(context), patience, where=void.where, since=void.revision)\n",
         "        pass\n",
         (
             REAL

@@ -149,7 +149,7 @@ DEEDS = (
     Guard(
         "outbox: an entry is cleared once it is applied, not before",
         "src/tenure/stores.py",
-        "        paid = [entry for entry in await all_of(*map(pay, entries)) if entry is not None]\n        if paid:\n            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)\n",
+        "        paid = [entry for entry in await all_of(*map(pay, entries)) if entry is not None]\n        if paid:\n            cleared = c.ClearOutbox(ids=frozenset(entry.id for entry in paid))\n            await self.runs.commit(origin, cleared, patience=patience, since=revision)\n",
         "        await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in entries)), patience=patience)\n        paid = [entry for entry in await all_of(*map(pay, entries)) if entry is not None]\n",
         (REAL + "test_recovery_rows.py", REAL + "test_worker_chains.py", REAL + "test_scenarios_hooks.py"),
     ),

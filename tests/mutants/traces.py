@@ -9,7 +9,8 @@ TRACES = (
         "outbox: [7] what is applied is cleared before it is forgotten",
         "src/tenure/stores.py",
         """        if paid:
-            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
+            cleared = c.ClearOutbox(ids=frozenset(entry.id for entry in paid))
+            await self.runs.commit(origin, cleared, patience=patience, since=revision)
         await all_of(
             *(
                 self.runs.commit(e.key, c.ForgetSeen(ids=frozenset({e.id})), patience=patience)
@@ -26,7 +27,8 @@ TRACES = (
             )
         )
         if paid:
-            await self.runs.commit(origin, c.ClearOutbox(ids=frozenset(entry.id for entry in paid)), patience=patience)
+            cleared = c.ClearOutbox(ids=frozenset(entry.id for entry in paid))
+            await self.runs.commit(origin, cleared, patience=patience, since=revision)
 """,
         (REAL + "test_recovery_rows.py::test_row_3_what_is_paid_is_known_to_be_paid_until_its_debt_is_cleared",),
     ),

@@ -5,7 +5,8 @@ And what somebody is told whose stream is gone: a person must do something, whic
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from tenure.core.errors import Unavailable
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -13,6 +14,20 @@ from tenure.nats.patience import Patience
 
 NO_STREAM = 10059
 _SETUP = "run `tenure setup`"
+_SURE_SECONDS = 10.0
+"""By then a leader that was deposed knows it."""
+
+
+class Shown(Protocol):
+    """What a read of an entry shows."""
+
+    @property
+    def revision(self) -> int:
+        """Of the entry, or of the mark of its end; 0: there is neither."""
+        ...
+
+
+S = TypeVar("S", bound=Shown)
 
 
 def gone(stream: str) -> str:
@@ -56,6 +71,33 @@ async def ask(
             why = f"{answer.description}; {_SETUP}" if answer.err_code == NO_STREAM else answer.description
         if not await patience.pause():
             msg = f"cannot {what}: {why}"
+            raise Unavailable(msg)
+
+
+async def last_of(conn: Connection, stream: str, patience: Patience) -> int:
+    """The highest sequence that a stream's leader has given. Raises Unavailable."""
+    answer = await ask(conn, f"STREAM.INFO.{stream}", {}, patience, what=f"look at stream {stream}")
+    return int(answer["state"]["last_seq"]) if answer is not None else 0
+
+
+async def no_older(
+    read: Callable[[], Awaitable[S]], since: int, last: Callable[[], Awaitable[int]], patience: Patience, what: str
+) -> S:
+    """What ``read`` shows, but nothing older than the revision ``since``, which is known to have been there.
+
+    Who shows less may be a leader that was deposed and does not know it yet: whatever were decided on that is decided on what
+    is over. One that has counted so far (``last``) is believed: what was there has expired, or was removed. Raises
+    Unavailable: "``what`` cannot be seen".
+    """
+    sure = patience.at_most(_SURE_SECONDS)
+    while True:
+        shown = await read()
+        if shown.revision >= since:
+            return shown
+        if await last() >= since:  # unless another leader has answered that: asked again
+            return await read()
+        if not await sure.pause():
+            msg = f"{what} cannot be seen: it is older than it was"
             raise Unavailable(msg)
 
 

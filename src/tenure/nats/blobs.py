@@ -156,7 +156,7 @@ class Blobs:
             await self._put_parts(info, self._codec.seal_blob(data, name))
             headers = {EXPECT: str(0 if there is None else there.seq), "Nats-Rollup": "sub"}
             try:
-                sequence, unsure = await swap(
+                sequence, unsure, _ = await swap(
                     self._conn,
                     subject,
                     msgspec.json.encode(info.as_dict()),

@@ -112,7 +112,7 @@ class Dead:
         """Remove a letter; False if somebody else did. Raises, once patience is spent, Unavailable or OutcomeUnknown."""
         headers = {EXPECT: str(kept.sequence), "Nats-TTL": f"{MARK_SECONDS}s"}
         letter = kept.letter
-        revision, unsure = await swap(
+        revision, unsure, _ = await swap(
             self._conn,
             self._subject(letter),
             b"",

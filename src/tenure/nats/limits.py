@@ -7,6 +7,7 @@ moved. An entry of which nothing is left is removed by a marker that vanishes by
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,11 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask, subjects_of
+from tenure.nats.asking import ask, last_of, no_older, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.swaps import EXPECT, swap
+from tenure.nats.swaps import EXPECT, Swapped, swap
 
 MARKER_TTL_SECONDS = 30
 """How long a marker stays. What could still arrive after that is a second copy that nats-py sends around a reconnect: it would
@@ -42,8 +43,14 @@ class Limits:
         self._names = names
         self.conflicts: Callable[[str], None] = lambda _operation: None
 
-    async def read(self, name: str, patience: Patience) -> FoundEntry:
-        """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
+    async def read(self, name: str, patience: Patience, since: int = 0) -> FoundEntry:
+        """Read an entry, no older than ``since``. Raises Unavailable, UnreadableRecord for what is none of ours."""
+        if not since:
+            return await self._read(name, patience)
+        last = partial(last_of, self._conn, self._names.runs_stream, patience)
+        return await no_older(partial(self._read, name, patience), since, last, patience, f"limit {name}")
+
+    async def _read(self, name: str, patience: Patience) -> FoundEntry:
         answer = await self._api("STREAM.MSG.GET", {"last_by_subj": self._names.limit(name)}, patience)
         if answer is None:
             return FoundEntry(None, 0)
@@ -58,8 +65,8 @@ class Limits:
             msg = f"limit {name} has an entry that is none of Tenure ({error}), {len(data)} bytes"
             raise UnreadableRecord(msg) from error
 
-    async def write(self, name: str, entry: Entry | None, revision: int, patience: Patience) -> tuple[int, bool]:
-        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen).
+    async def write(self, name: str, entry: Entry | None, revision: int, patience: Patience) -> Swapped:
+        """One CAS, repeated until its fate is known.
 
         Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
         """
@@ -70,10 +77,10 @@ class Limits:
             data = encode_entry(entry)
         subject, what = self._names.limit(name), f"the entry of limit {name}"
         stream = self._names.runs_stream
-        revision, unsure = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
-        if not revision:
+        swapped = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
+        if not swapped.revision:
             self.conflicts("limit")
-        return revision, unsure
+        return swapped
 
     async def names(self, patience: Patience) -> list[str]:
         """Every limit that has an entry, or lately had one. Raises Unavailable."""

@@ -23,6 +23,13 @@ class Patience:
         self._alive = alive
         self._pause = _FIRST_PAUSE
 
+    def at_most(self, seconds: float) -> Patience:
+        """One that ends after ``seconds``, if this one does not before; its pauses begin anew."""
+        until = self._clock.steady() + seconds
+        limited = Patience(self._clock, alive=self._alive)
+        limited._until = until if self._until is None else min(until, self._until)
+        return limited
+
     @property
     def spent(self) -> bool:
         """Whether trying again is not allowed any more."""

@@ -7,6 +7,7 @@ Each is written with the time for which it counts, so an idle rate vanishes by i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,11 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.rates import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask, subjects_of
+from tenure.nats.asking import ask, last_of, no_older, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.swaps import EXPECT, swap
+from tenure.nats.swaps import EXPECT, Swapped, swap
 
 
 class FoundRate(Struct, frozen=True):
@@ -38,8 +39,14 @@ class Rates:
         self._names = names
         self.conflicts: Callable[[str], None] = lambda _operation: None
 
-    async def read(self, name: str, patience: Patience) -> FoundRate:
-        """Read an entry. Raises Unavailable, UnreadableRecord for what is none of ours."""
+    async def read(self, name: str, patience: Patience, since: int = 0) -> FoundRate:
+        """Read an entry, no older than ``since``. Raises Unavailable, UnreadableRecord for what is none of ours."""
+        if not since:
+            return await self._read(name, patience)
+        last = partial(last_of, self._conn, self._names.runs_stream, patience)
+        return await no_older(partial(self._read, name, patience), since, last, patience, f"rate {name}")
+
+    async def _read(self, name: str, patience: Patience) -> FoundRate:
         call, asked = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.rate(name)}
         answer = await ask(self._conn, call, asked, patience, what=f"read the rate {name}", absent=(NO_MESSAGE,))
         if answer is None:
@@ -61,17 +68,15 @@ class Rates:
         subjects = await subjects_of(self._conn, self._names.runs_stream, prefix + "*", patience, what=what)
         return [subject[len(prefix) :] for subject in subjects]
 
-    async def write(
-        self, name: str, entry: Entry, revision: int, ttl_seconds: int, patience: Patience
-    ) -> tuple[int, bool]:
-        """One CAS, repeated until its fate is known: (its revision or 0 if refused, whether it could have happened unseen).
+    async def write(self, name: str, entry: Entry, revision: int, ttl_seconds: int, patience: Patience) -> Swapped:
+        """One CAS, repeated until its fate is known.
 
         Raises Unavailable, and OutcomeUnknown where the fate of the write stays unknown.
         """
         data, headers = encode_entry(entry), {EXPECT: str(revision), "Nats-TTL": f"{ttl_seconds}s"}
         subject, what = self._names.rate(name), f"the entry of rate {name}"
         stream = self._names.runs_stream
-        revision, unsure = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
-        if not revision:
+        swapped = await swap(self._conn, subject, data, headers, patience, stream=stream, what=what, key=name)
+        if not swapped.revision:
             self.conflicts("rate")
-        return revision, unsure
+        return swapped

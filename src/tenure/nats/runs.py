@@ -30,12 +30,12 @@ from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.core.upkeep import forgotten
-from tenure.nats.asking import NO_STREAM, ask, gone, is_gone
+from tenure.nats.asking import NO_STREAM, gone, is_gone, last_of, no_older
 from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import OnHeader, scan
-from tenure.nats.swaps import headers_of, swap, unknown
+from tenure.nats.swaps import Swapped, headers_of, swap, unknown
 
 NO_MESSAGE = 10037
 
@@ -147,9 +147,8 @@ class Runs:
         body = msgspec.json.encode({"last_by_subj": subject})
         patience = patience or self.patience()
         while True:
-            asked = (
-                self.clock.now()
-            )  # an answer may lie unread until after the record's time, and another life may have begun
+            # An answer may lie unread until after the record's time, and another life may have begun.
+            asked = self.clock.now()
             try:
                 answer = await self._conn.request(f"$JS.API.STREAM.MSG.GET.{self._names.runs_stream}", body)
             except (NotSent, Lost) as error:
@@ -173,11 +172,14 @@ class Runs:
                 msg = f"cannot read the record of {key!r}: {text}"
                 raise Unavailable(msg).about(key=key)
 
+    async def read_on(self, key: str, since: int, patience: Patience, *, blind: bool = False) -> Found:
+        """Read what is decided on: nothing older than ``since``. Raises as ``read``, and as ``no_older``."""
+        read, last = partial(self.read, key, patience, blind=blind), partial(self.last, patience)
+        return await no_older(read, since, last, patience, f"the record of {key!r}") if since else await read()
+
     async def last(self, patience: Patience) -> int:
         """The highest revision that the leader has given. Raises Unavailable."""
-        call = f"STREAM.INFO.{self._names.runs_stream}"
-        answer = await ask(self._conn, call, {}, patience, what="look at the records")
-        return int(answer["state"]["last_seq"]) if answer is not None else 0
+        return await last_of(self._conn, self._names.runs_stream, patience)
 
     # -- write -------------------------------------------------------------------------------------------------------
 
@@ -192,10 +194,12 @@ class Runs:
         once: Callable[[Record | None], bool] | None = None,
         patience: Patience | None = None,
         blind: bool = False,
+        since: int = 0,
     ) -> Committed | Declined:
         """Decide ``command`` on the record and store what comes out, until that is certain.
 
-        ``at``: what the caller believes the bucket holds (checked by the CAS itself); None: read first. ``mine``
+        ``at``: what the caller believes the bucket holds (checked by the CAS itself); None: read first, and what is older than
+        ``since``, a revision that the key is known to have had, is not decided on; nor is what is older than a refusal. ``mine``
         recognises the effect of this very command in a record, asked only after a write of unknown fate. ``check`` is
         asked after every read and before the write that follows; if it says no, nothing is written. ``once``: the
         command must not be decided anew after a write of unknown fate unless the record that moved on shows (``once``
@@ -203,7 +207,7 @@ class Runs:
         Unavailable if patience ran out and nothing happened, OutcomeUnknown if the fate of a write stays unknown.
         """
         patience = patience or self.patience()
-        found = await self.read(key, patience, blind=blind) if at is None else at
+        found = await self.read_on(key, since, patience, blind=blind) if at is None else at
         unsure, before = False, self._newest
         while True:
             if check is not None and not await check():
@@ -215,13 +219,13 @@ class Runs:
             proven, data = type(command) in PROVEN, b""
             if result.record is not None:
                 data = self.codec.encode_to_store(result.record, proven=proven, box=found.box)
-            revision, repeated = await self._store(key, result.record, data, found.revision, patience)
+            revision, repeated, met = await self._store(key, result.record, data, found.revision, patience)
             if revision:
                 return self._won(Committed(result, revision, data, told))
             self.conflicts(type(command).__name__.lower())
             unsure, tried = unsure or repeated, found.revision
             try:
-                found = await self.read(key, patience, blind=blind)
+                found = await self.read_on(key, max(min(found.revision, self._newest), met), patience, blind=blind)
             except Unavailable as error:
                 if not unsure:
                     raise
@@ -244,13 +248,14 @@ class Runs:
         *,
         at: Found | None = None,
         blind: bool = False,
+        since: int = 0,
     ) -> Committed | Declined:
         """``commit`` of a command by which something is counted: its tag tells this very write."""
 
         def mine(record: Record) -> bool:
             return record.taken == command.tag
 
-        return await self.commit(key, command, at=at, mine=mine, patience=patience, blind=blind)
+        return await self.commit(key, command, at=at, mine=mine, patience=patience, blind=blind, since=since)
 
     async def _told(
         self, found: Found, after: Record | None, command: Command, patience: Patience, *, unsure: bool
@@ -271,11 +276,9 @@ class Runs:
             self.count(committed.decision.counts)
         return committed
 
-    async def _store(
-        self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience
-    ) -> tuple[int, bool]:
-        """One CAS, repeated until its fate is known, as ``swap`` tells it."""
-        revision, unsure = await swap(
+    async def _store(self, key: str, record: Record | None, data: bytes, revision: int, patience: Patience) -> Swapped:
+        """One CAS, repeated until its fate is known."""
+        swapped = await swap(
             self._conn,
             self._names.record(key),
             data,
@@ -287,8 +290,8 @@ class Runs:
             generation=record.generation if record is not None else None,
             run_id=record.run_id if record is not None else None,
         )
-        self._newest = max(self._newest, revision)
-        return revision, unsure
+        self._newest = max(self._newest, swapped.revision)
+        return swapped
 
     # -- scan --------------------------------------------------------------------------------------------------------
 

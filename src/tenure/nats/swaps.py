@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tenure.core.errors import OutcomeUnknown, Unavailable
 from tenure.core.expiry import MARK_SECONDS, expires_at
 from tenure.core.records import Record, state_of, ttl_of
@@ -14,6 +16,18 @@ EXPECT = "Nats-Expected-Last-Subject-Sequence"
 WRONG_SEQUENCE = 10071
 IN_FLIGHT = 10164
 """A cluster has another write of the subject under way, and did not propose this one."""
+
+
+class Swapped(NamedTuple):
+    """How a compare-and-swap ended.
+
+    ``revision``: its own, 0 if it was refused. ``unsure``: whether it could have happened unseen. ``met``: if it was refused, the
+    revision that was in its way; 0 for none, or if that was not told.
+    """
+
+    revision: int
+    unsure: bool
+    met: int = 0
 
 
 def headers_of(record: Record | None, revision: int) -> dict[str, str]:
@@ -43,8 +57,8 @@ async def swap(
     key: str = "",
     generation: int | None = None,
     run_id: str | None = None,
-) -> tuple[int, bool]:
-    """Publish with ``EXPECT`` in the headers: (its revision or 0 if refused, whether it could have happened unseen).
+) -> Swapped:
+    """Publish with ``EXPECT`` in the headers.
 
     What got no answer is sent again just as it was, until the server takes or refuses it: a read that does not show it proves
     nothing. ``IN_FLIGHT`` is sent again too: nothing happened, but who reads now does not see what is in flight.
@@ -62,9 +76,10 @@ async def swap(
             why, unsure = error, True
         else:
             if ack.error is None:
-                return ack.seq, unsure
+                return Swapped(ack.seq, unsure)
             if ack.error.err_code == WRONG_SEQUENCE:
-                return 0, unsure
+                met = ack.error.description.rpartition(": ")[2]
+                return Swapped(0, unsure, int(met) if met.isdecimal() else 0)
             why = ack.error.description
         if not await patience.pause():
             why = await cause(conn, stream, why)

@@ -82,7 +82,7 @@ class Switches:
 
     async def _write(self, board: Board, revision: int, patience: Patience) -> tuple[bool, bool]:
         """One CAS, repeated until its fate is known: (whether it is stored, whether it could have happened unseen)."""
-        revision, unsure = await swap(
+        revision, unsure, _ = await swap(
             self._conn,
             self._names.board,
             self._codec.encode_board(board),

@@ -213,7 +213,7 @@ class Handler:
             return
         if live.evicted:
             with contextlib.suppress(StillOwed):  # the message is not ours any more
-                await self._tail.confirm(live.key, holder_of(context), patience)
+                await self._tail.confirm(live.key, holder_of(context), patience, since=live.evicted_at)
             return
         giving = None
         if live.ticket is not None and live.ticket.pass_on(patience):
@@ -296,7 +296,7 @@ class Handler:
         await tell_tail(self._stores.history, context, void)
         # Fenced, neither ack nor nak: it is the later attempt's message too, and may be its only wake-up [24].
         with contextlib.suppress(*((StillOwed,) if fenced else ())):
-            await self._tail.confirm(live.key, holder_of(context), patience, where=void.where)
+            await self._tail.confirm(live.key, holder_of(context), patience, where=void.where, since=void.revision)
         if not fenced:
             await self._stores.work.ack(live.reply)
 
@@ -381,5 +381,6 @@ class Handler:
         else:
             await self._stores.work.ack(live.reply)
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
+            live.evicted_at = stored.revision
             self._table.evict(live)
         await self._give_back_unhurt(live)

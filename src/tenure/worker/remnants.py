@@ -85,18 +85,19 @@ class Remnants:
         self.overdue = bool(self._due)
 
     async def _settle(self) -> None:
-        for holder, key in self._table.remnants():
+        for holder, key, claim in self._table.remnants():
             try:
-                if await self._is_over(holder, key):
+                if await self._is_over(holder, key, claim):
                     self._table.forget_remnant(holder)
             except TenureError as error:
                 _log.warning("remnant.not_settled", key=key, run_id=holder.run_id, error=str(error))
 
-    async def _is_over(self, holder: Holder, key: str) -> bool:
+    async def _is_over(self, holder: Holder, key: str, claim: int) -> bool:
         patience = Patience(self._stores.clock, self._stores.config.patience_seconds)
-        record = (await self._stores.runs.read(key, patience)).record
+        found = await self._stores.runs.read_on(key, claim, patience)
+        record = found.record
         if record is None or record.holder == holder:
             return record is None
         if any(entry.holder() == holder for entry in record.previous):
-            await self._tail.confirm(key, holder, patience)
+            await self._tail.confirm(key, holder, patience, since=found.revision)
         return True

@@ -52,6 +52,7 @@ class Live:
         "context",
         "early",
         "evicted",
+        "evicted_at",
         "follower",
         "grace",
         "in_body",
@@ -96,6 +97,8 @@ class Live:
         self.remote: Remote | None = None
         self.interrupted = False
         self.evicted = False
+        self.evicted_at = 0
+        """The revision that shows it so."""
         self.abandoned = False
         self.grace = 0.0
         self.told: StopReason | None = None
@@ -200,7 +203,8 @@ class Table:
         self._live: dict[str, Live] = {}
         self.stuck: set[Live] = set()
         self._abandoned: set[Live] = set()
-        self._given_up: set[Holder] = set()
+        self._given_up: dict[Holder, int] = {}
+        """And the revision of its claim."""
         self._remnants: dict[Holder, Live] = {}
         self.on_change: Callable[[], None] = lambda: None
 
@@ -263,7 +267,7 @@ class Table:
         if self._given_up and next(iter(self._given_up)).session != mine.session:  # those of a session that is over
             self._given_up.clear()
             self._remnants.clear()
-        self._given_up.add(mine)
+        self._given_up[mine] = live.context.fence
         self._remnants[mine] = live
 
     def gave_up(self, holder: Holder) -> bool:
@@ -275,9 +279,13 @@ class Table:
         live = self._remnants.get(holder)
         return live is not None and live.has_body
 
-    def remnants(self) -> list[tuple[Holder, str]]:
-        """Attempts that were given up and whose bodies have ended, with their keys: records may still name them."""
-        return [(mine, live.key) for mine, live in self._remnants.items() if not (live.in_body or live.in_thread)]
+    def remnants(self) -> list[tuple[Holder, str, int]]:
+        """Attempts that were given up and whose bodies have ended, with their keys and claims: records may still name them."""
+        return [
+            (mine, live.key, self._given_up[mine])
+            for mine, live in self._remnants.items()
+            if not (live.in_body or live.in_thread)
+        ]
 
     def forget_remnant(self, mine: Holder) -> None:
         """Its record does not name it any more."""

@@ -75,7 +75,7 @@ class Tail:
         except InvalidCall as error:  # over the server's limit for one message, say: no attempt can do better
             failure = Failure(type="InvalidCall", message=f"the outcome cannot be stored: {error}")
             command = await self._fail(holder, context, failure, patience, final=True)
-            result = await self._stores.runs.commit(context.key, command, patience=patience)
+            result = await self._stores.runs.commit(context.key, command, patience=patience, since=at.revision)
         failed = command.failure if isinstance(command, c.FailAttempt) else None
         if isinstance(result, Committed):
             return Stored(result.decision.did.value, result, failed)
@@ -90,13 +90,15 @@ class Tail:
         else:
             await self._stores.complete(stored.result.found, patience, in_hand=run_id)
 
-    async def confirm(self, key: str, holder: Holder, patience: Patience, *, where: str = "tail") -> None:
+    async def confirm(
+        self, key: str, holder: Holder, patience: Patience, *, where: str = "tail", since: int = 0
+    ) -> None:
         """The one write of a superseded body's process.
 
-        Take its own entry out, so that whoever waits for it may start [20].
+        Take its own entry out, so that whoever waits for it may start [20]. ``since``: a revision that shows it, or a later one.
         """
         command = c.Confirm(holder=holder, where=where, tag=self._stores.clock.new_id())
-        result = await self._stores.runs.take(key, command, patience)
+        result = await self._stores.runs.take(key, command, patience, since=since)
         if isinstance(result, Committed):
             await self._stores.carry_out(result, patience)
 
@@ -112,7 +114,7 @@ class Tail:
             jitter=self._stores.clock.random(),
             tag=self._stores.clock.new_id(),
         )
-        result = await self._stores.runs.take(context.key, command, patience)
+        result = await self._stores.runs.take(context.key, command, patience, since=context.fence)
         return result if isinstance(result, Committed) else result.refused.retry_at
 
     async def _command(
