@@ -15,7 +15,92 @@ _FORGET = (
     REAL + "test_outbox.py::test_what_a_deposed_leader_does_not_show_as_owed_is_not_forgotten_where_it_was_applied"
 )
 
+_REFUSED = REAL + "test_deposed_refusals.py::"
+_BOUNDS = STORE + "test_bounds_deposed.py::"
+
 DEPOSED = (
+    Guard(
+        "deposed: nothing is decided on what is older than what a refused write has met",
+        "src/tenure/nats/runs.py",
+        "await self.read_on(key, max(min(found.revision, self._newest), met), patience, blind=blind)",
+        "await self.read(key, patience, blind=blind)",
+        (
+            _REFUSED + "test_an_outcome_is_not_void_because_nothing_or_an_older_run_is_shown",
+            _REFUSED + "test_a_claim_whose_answer_was_lost_is_known_though_no_such_key_is_shown",
+            _REFUSED + "test_a_submit_does_not_join_a_run_whose_result_is_known",
+            _REFUSED + "test_a_refused_write_is_not_made_again_on_what_is_older_than_its_refusal",
+        ),
+    ),
+    Guard(
+        "deposed: what a refusal has met is believed though its reader has never seen it",
+        "src/tenure/nats/swaps.py",
+        "int(met) if met.isdecimal() else 0",
+        "0",
+        (_REFUSED + "test_a_submit_does_not_join_a_run_whose_result_is_known",),
+    ),
+    Guard(
+        "deposed: a debt that its key does not show is not taken for cleared",
+        "src/tenure/stores.py",
+        "await self.runs.commit(origin, cleared, patience=patience, since=revision)",
+        "await self.runs.commit(origin, cleared, patience=patience)",
+        (_REFUSED + "test_a_debt_is_not_taken_for_cleared_because_its_key_does_not_show_it",),
+    ),
+    Guard(
+        "deposed: a body is confirmed though the replace that it ends for is not shown",
+        "src/tenure/worker/handler.py",
+        "where=void.where, since=void.revision",
+        "where=void.where",
+        (_REFUSED + "test_a_body_is_confirmed_though_the_replace_that_it_ends_for_is_not_shown",),
+    ),
+    Guard(
+        "deposed: an attempt that was given up is not over because its key is not shown",
+        "src/tenure/worker/remnants.py",
+        "await self._stores.runs.read_on(key, claim, patience)",
+        "await self._stores.runs.read(key, patience)",
+        (_REFUSED + "test_an_attempt_that_was_given_up_is_not_over_because_its_key_is_not_shown",),
+    ),
+    Guard(
+        "deposed: places are not counted by an entry older than the last one seen",
+        "src/tenure/gates.py",
+        "patience, max(gate.seen, found.revision, met))",
+        "patience)",
+        (_BOUNDS + "test_places_are_not_counted_by_an_entry_older_than_ones_own_write",),
+    ),
+    Guard(
+        "deposed: a start is not written again on an entry older than its refusal",
+        "src/tenure/pacing.py",
+        "patience, max(pace.seen, found.revision, met))",
+        "patience)",
+        (_BOUNDS + "test_a_refused_start_is_not_written_again_on_what_is_older_than_its_refusal",),
+    ),
+    Guard(
+        "deposed: who has counted so far is believed: what was there has expired or was removed",
+        "src/tenure/nats/asking.py",
+        "        if await last() >= since:  # unless another leader has answered that: asked again\n            return await read()\n",
+        "",
+        (REAL + "test_gone.py",),
+    ),
+    Guard(
+        "limits: one that is busy keeps no others remembered",
+        "src/tenure/gates.py",
+        "next((one for one, known in self._gates.items() if known.idle), None)",
+        "next((one for one, known in list(self._gates.items())[:1] if known.idle), None)",
+        (_BOUNDS + "test_one_that_is_busy_keeps_no_others_remembered",),
+    ),
+    Guard(
+        "rates: one that is waited for keeps no others remembered",
+        "src/tenure/pacing.py",
+        "next((one for one, known in self._paces.items() if known.idle), None)",
+        "next((one for one, known in list(self._paces.items())[:1] if known.idle), None)",
+        (_BOUNDS + "test_a_rate_that_is_waited_for_keeps_no_others_remembered",),
+    ),
+    Guard(
+        "limits: what is left of a place that could not be given back is forgotten",
+        "src/tenure/gates.py",
+        "            if not crew:\n                del gate.crews[give.session]\n",
+        "",
+        (_BOUNDS + "test_what_is_left_of_a_place_that_could_not_be_given_back_is_forgotten",),
+    ),
     Guard(
         "deposed: that a command is gone is believed of who has had it",
         "src/tenure/nats/inbox.py",

@@ -213,7 +213,7 @@ class Handler:
             return
         if live.evicted:
             with contextlib.suppress(StillOwed):  # the message is not ours any more
-                await self._tail.confirm(live.key, holder_of(context), patience, since=live.evicted_at)
+                await self._tail.confirm(live.key, holder_of(context), patience)
             return
         giving = None
         if live.ticket is not None and live.ticket.pass_on(patience):
@@ -381,6 +381,5 @@ class Handler:
         else:
             await self._stores.work.ack(live.reply)
         if live.in_body:  # else it has ended meanwhile, and its outcome is fenced
-            live.evicted_at = stored.revision
             self._table.evict(live)
         await self._give_back_unhurt(live)

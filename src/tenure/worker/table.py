@@ -52,7 +52,6 @@ class Live:
         "context",
         "early",
         "evicted",
-        "evicted_at",
         "follower",
         "grace",
         "in_body",
@@ -97,8 +96,6 @@ class Live:
         self.remote: Remote | None = None
         self.interrupted = False
         self.evicted = False
-        self.evicted_at = 0
-        """The revision that shows it so."""
         self.abandoned = False
         self.grace = 0.0
         self.told: StopReason | None = None
