@@ -13,7 +13,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from tenure import App, Client, Run
+from tenure import App, Client, Context, Run, RunFailed
+from tenure.config import MAX_INLINE_BYTES
 from tenure.core import commands as c
 from tenure.core.records import Holder, Seen
 from tenure.nats.connection import Connection, Lost
@@ -212,6 +213,39 @@ async def test_a_refused_write_is_not_made_again_on_what_is_older_than_its_refus
     assert run.generation == 3
     assert not deposed.left
     assert len(puts) == 2
+
+
+async def test_that_an_outcome_cannot_be_stored_is_stored_though_the_run_is_not_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Result, successor and spawned runs fit by themselves, and together not one message."""
+    app.config = replace(app.config, inline_limit_bytes=MAX_INLINE_BYTES)
+    most, left = MAX_INLINE_BYTES - 100, [True]
+
+    @app.actor
+    async def too_much(ctx: Context, text: str) -> str:
+        echo = app.actors["echo"]
+        for number in range(6):
+            ctx.spawn(echo.call("x" * (most - 700)), key=f"child-{number}-{'k' * 240}")
+        ctx.reschedule(call=echo.call("x" * most))
+        return text
+
+    async with workers.run(app) as running:
+        stores = running.worker.stores
+        deposed = await remembers(stores, "k", monkeypatch)
+        commit = stores.runs.commit
+
+        async def stale(key: str, command: Any, **more: Any) -> Any:
+            if isinstance(command, c.FailAttempt) and left:
+                left.clear()
+                deposed.left = 1
+            return await commit(key, command, **more)
+
+        monkeypatch.setattr(stores.runs, "commit", stale)
+        run = await client.submit(too_much.call("x" * most), key="k")
+        with pytest.raises(RunFailed, match="cannot be stored"):
+            await run.result(10)
+        assert not deposed.left
 
 
 async def test_an_attempt_that_was_given_up_is_not_over_because_its_key_is_not_shown(

@@ -46,6 +46,13 @@ DEPOSED = (
         (_REFUSED + "test_a_debt_is_not_taken_for_cleared_because_its_key_does_not_show_it",),
     ),
     Guard(
+        "deposed: that an outcome cannot be stored is stored though the run is not shown",
+        "src/tenure/worker/tail.py",
+        "command, patience=patience, since=at.revision)",
+        "command, patience=patience)",
+        (_REFUSED + "test_that_an_outcome_cannot_be_stored_is_stored_though_the_run_is_not_shown",),
+    ),
+    Guard(
         "deposed: a body is confirmed though the replace that it ends for is not shown",
         "src/tenure/worker/handler.py",
         "where=void.where, since=void.revision",
