@@ -20,7 +20,7 @@ _BOUNDS = STORE + "test_bounds_deposed.py::"
 
 DEPOSED = (
     Guard(
-        "deposed: nothing is decided on what is older than what a refused write has met",
+        "deposed: [48] nothing is decided on what is older than what a refused write has met",
         "src/tenure/nats/runs.py",
         "await self.read_on(key, max(min(found.revision, self._newest), met), patience, blind=blind)",
         "await self.read(key, patience, blind=blind)",
