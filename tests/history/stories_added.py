@@ -44,6 +44,13 @@ def beside_a_body_whose_session_is_closed() -> Story:
     return limited(ran(story, "b", 4.5, 5.0, "s2"))
 
 
+def started_as_its_place_came_free() -> Story:
+    """In no time, as it is simulated: the session's end is told by the time of day, which is rounded (seed 25,006,828)."""
+    story = ran(Story(), "a", 1.0, 9.0)
+    story.session("s1", 1, "expired", at=4.5)
+    return limited(ran(story, "b", 4.5 - 1e-7, 5.0, "s2"))
+
+
 def beside_a_body_that_was_ended_for_it() -> Story:
     """Past its deadline and grace: its attempt was taken out of the record, and it goes on."""
     story = Story()
@@ -176,6 +183,7 @@ GOOD_ADDED = [
     one_after_the_other,
     as_many_as_are_allowed,
     beside_a_body_whose_session_is_closed,
+    started_as_its_place_came_free,
     beside_a_body_that_was_ended_for_it,
     each_tick,
     goes_on,
