@@ -10,16 +10,13 @@ from tests.history.evidence import (
     CHIME,
     CHIME_LATE_SECONDS,
     CHIME_SECONDS,
+    ROUNDED_SECONDS,
     TAKEOVER_SECONDS,
     CommandLine,
     Violation,
 )
 from tests.history.known import Body, Known
 from tests.history.past import is_trigger
-
-
-_TOLD_APART_SECONDS = 1e-6
-"""Times of day are floats a quarter of a microsecond apart: a place that is handed on in no time may seem to be so before its end."""
 
 
 def check_added(known: Known) -> Iterator[Violation]:
@@ -85,7 +82,7 @@ def _void_from(known: Known, body: Body) -> float:
         ):
             void = min(void, state.stored if state is not None else 0.0)
             break
-    return void - known.evidence.clocks.observers - (start.wall - start.at) - _TOLD_APART_SECONDS
+    return void - known.evidence.clocks.observers - (start.wall - start.at) - ROUNDED_SECONDS
 
 
 # -- schedules -------------------------------------------------------------------------------------------------------

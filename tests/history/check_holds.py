@@ -11,16 +11,23 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.history.evidence import CHIME, GRACE_SECONDS, TIMED, AskLine, Revision, Violation, answered, held_up
+from tests.history.evidence import (
+    CHIME,
+    GRACE_SECONDS,
+    ROUNDED_SECONDS,
+    TIMED,
+    AskLine,
+    Revision,
+    Violation,
+    answered,
+    held_up,
+)
 from tests.history.known import Body, Held, Known
 
 _LATE_SECONDS, _CHILD_SECONDS = 5.0, 10.0
 """So long after its attempt was void a body may start: the answer to its claim was on its way, or others blocked its loop; and so
 much later in a child process, which has to be started, and may be frozen by itself.
 """
-
-_ROUNDED_SECONDS = 1e-6
-"""So much apart are two floats of one moment, of which one was made of nanoseconds."""
 
 
 def check_holds(known: Known) -> Iterator[Violation]:
@@ -111,7 +118,7 @@ def _is_closed(known: Known, who: Held, after: Revision) -> bool:
     """Whether its session was closed by then, or may have been: of one that is not there any more nobody knows."""
     if who[0] not in known.pids or not after.stored:
         return True
-    return known.closed_at.get(who[0], math.inf) <= after.stored + known.evidence.clocks.observers + _ROUNDED_SECONDS
+    return known.closed_at.get(who[0], math.inf) <= after.stored + known.evidence.clocks.observers + ROUNDED_SECONDS
 
 
 def _void_does_not_start(known: Known) -> Iterator[Violation]:

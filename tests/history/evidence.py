@@ -289,6 +289,10 @@ class Unread(Struct, frozen=True, kw_only=True):
     until: float
 
 
+ROUNDED_SECONDS = 1e-6
+"""So much apart are two floats of one moment, of which one was made of nanoseconds."""
+
+
 class Clocks(Struct, frozen=True, kw_only=True):
     """How far, in seconds, what is compared may be off. The one place for it; 0 where one true time stamps everything.
 

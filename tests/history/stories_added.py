@@ -6,7 +6,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.history.evidence import CHIME, CHIME_LATE_SECONDS, TAKEOVER_SECONDS, CommandLine, LimitSeen, PreviousSeen
+from tests.history.evidence import (
+    CHIME,
+    CHIME_LATE_SECONDS,
+    TAKEOVER_SECONDS,
+    Clocks,
+    CommandLine,
+    LimitSeen,
+    PreviousSeen,
+)
 from tests.history.stories import KEY, Story, ran_well
 from tests.history.stories_rules import ended_by_its_canceller
 
@@ -48,6 +56,7 @@ def started_as_its_place_came_free() -> Story:
     """In no time, as it is simulated: the session's end is told by the time of day, which is rounded (seed 25,006,828)."""
     story = ran(Story(), "a", 1.0, 9.0)
     story.session("s1", 1, "expired", at=4.5)
+    story.evidence.clocks = Clocks(observers=0.0)
     return limited(ran(story, "b", 4.5 - 1e-7, 5.0, "s2"))
 
 
