@@ -133,9 +133,9 @@ async def test_what_an_attempt_has_left_is_looked_at_until_the_server_answers(
     """A handling that ended in the middle: its holder is remembered until its record does not have it any more."""
     fails("remnant.not_settled", Remnants, "_is_over", Unavailable("on purpose"))
     holder = Holder(session="S", run_id="r1", attempt=1)
-    left = [(holder, "nobody")]
+    left = [(holder, "nobody", 0)]
     monkeypatch.setattr(Table, "remnants", lambda _table: list(left))
-    monkeypatch.setattr(Table, "forget_remnant", lambda _table, gone: left.remove((gone, "nobody")))
+    monkeypatch.setattr(Table, "forget_remnant", lambda _table, gone: left.remove((gone, "nobody", 0)))
     async with workers.run(app):
         await wait_until(lambda: not left, description="its key has no record")
     assert "remnant.not_settled" in log_events.events

@@ -13,7 +13,7 @@ from tests.model.explore import Explorer
 from tests.model.leases import Leases
 from tests.model.scenarios import SMALL
 from tests.model.scenarios_large import LARGE
-from tests.numbers import one_or_more
+from tests.ranges import one_or_more
 
 
 def asked(given: list[str] | None = None) -> argparse.Namespace:

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.numbers import one_or_more, positive, zero_or_more
+from tests.ranges import one_or_more, positive, zero_or_more
 from tests.sim.faults import Mixture
 from tests.sim.mutants import MUTANTS
 from tests.sim.seeds import Result, run_seeds, with_fixed_hashes
