@@ -62,6 +62,19 @@ async def remembers(stores: Stores, key: str, patch: pytest.MonkeyPatch) -> Depo
     return deposed
 
 
+def asked_at(kind: type, stores: Stores, method: str, deposed: Deposed, patch: pytest.MonkeyPatch) -> None:
+    """It answers the first question that comes with a command of this kind."""
+    real, left = getattr(stores.runs, method), [True]
+
+    async def stale(key: str, command: Any, *args: Any, **more: Any) -> Any:
+        if isinstance(command, kind) and left:
+            left.clear()
+            deposed.left = 1
+        return await real(key, command, *args, **more)
+
+    patch.setattr(stores.runs, method, stale)
+
+
 async def runs(run: Run[Any]) -> None:
     async def began() -> bool:
         status = await run.status()
@@ -133,18 +146,9 @@ async def test_a_debt_is_not_taken_for_cleared_because_its_key_does_not_show_it(
     stores = client.stores
     deposed = await remembers(stores, "parent", monkeypatch)
     await owes(client, app, entry(app, "other"))
-    commit, left = stores.runs.commit, [True]
-
-    async def stale(key: str, command: Any, **more: Any) -> Any:
-        if isinstance(command, c.ClearOutbox) and left:
-            left.clear()
-            deposed.left = 1
-        return await commit(key, command, **more)
-
-    monkeypatch.setattr(stores.runs, "commit", stale)
+    asked_at(c.ClearOutbox, stores, "commit", deposed, monkeypatch)
     await stores.complete(await stores.runs.read("parent"), stores.runs.patience())
     assert not deposed.left
-    assert not left
     record = (await stores.runs.read("parent")).record
     assert record is not None
     assert not record.outbox
@@ -154,22 +158,13 @@ async def test_a_body_is_confirmed_though_the_replace_that_it_ends_for_is_not_sh
     app: App, client: Client, go: Go, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own process alone would know, and does not serve the queue of the run that waits for it."""
-    left = [True]
     async with workers.run(app, queues=["default"]) as running, workers.run(app, queues=["two"]):
         run = await client.submit(app.actors["slow"].call("y"), key="k")
         await runs(run)
         stores = running.worker.stores
         deposed = await remembers(stores, "k", monkeypatch)
         new = await client.replace(app.actors["other"].call("z"), key="k", overlap="wait")
-        take = stores.runs.take
-
-        async def stale(key: str, command: Any, *args: Any, **more: Any) -> Any:
-            if isinstance(command, c.Confirm) and left:
-                left.clear()
-                deposed.left = 1
-            return await take(key, command, *args, **more)
-
-        monkeypatch.setattr(stores.runs, "take", stale)
+        asked_at(c.Confirm, stores, "take", deposed, monkeypatch)
         go.set()
         assert await new.result(10) == "z"
         assert not deposed.left
@@ -220,7 +215,7 @@ async def test_that_an_outcome_cannot_be_stored_is_stored_though_the_run_is_not_
 ) -> None:
     """Result, successor and spawned runs fit by themselves, and together not one message."""
     app.config = replace(app.config, inline_limit_bytes=MAX_INLINE_BYTES)
-    most, left = MAX_INLINE_BYTES - 100, [True]
+    most = MAX_INLINE_BYTES - 100
 
     @app.actor
     async def too_much(ctx: Context, text: str) -> str:
@@ -233,15 +228,7 @@ async def test_that_an_outcome_cannot_be_stored_is_stored_though_the_run_is_not_
     async with workers.run(app) as running:
         stores = running.worker.stores
         deposed = await remembers(stores, "k", monkeypatch)
-        commit = stores.runs.commit
-
-        async def stale(key: str, command: Any, **more: Any) -> Any:
-            if isinstance(command, c.FailAttempt) and left:
-                left.clear()
-                deposed.left = 1
-            return await commit(key, command, **more)
-
-        monkeypatch.setattr(stores.runs, "commit", stale)
+        asked_at(c.FailAttempt, stores, "commit", deposed, monkeypatch)
         run = await client.submit(too_much.call("x" * most), key="k")
         with pytest.raises(RunFailed, match="cannot be stored"):
             await run.result(10)

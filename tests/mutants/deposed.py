@@ -74,6 +74,13 @@ DEPOSED = (
         (_BOUNDS + "test_places_are_not_counted_by_an_entry_older_than_ones_own_write",),
     ),
     Guard(
+        "deposed: nor by one that is read again after an error",
+        "src/tenure/gates.py",
+        "await self._limits.read(name, patience, gate.seen), 0",
+        "await self._limits.read(name, patience), 0",
+        (_BOUNDS + "test_places_are_not_counted_by_an_entry_older_than_ones_own_write",),
+    ),
+    Guard(
         "deposed: a start is not written again on an entry older than its refusal",
         "src/tenure/pacing.py",
         "patience, max(pace.seen, found.revision, met))",
