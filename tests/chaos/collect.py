@@ -29,6 +29,9 @@ HISTORY = f"CHAOS_{app.namespace}_HISTORY"
 _TRIES = 3
 _PAGE = 500
 _LOOK_SECONDS = 0.3
+_NO_MESSAGES, _NOBODY = "404", "503"
+_UNKNOWN_SECONDS = 10.0
+"""So long may members of a cluster not know a consumer that one of them has made."""
 
 
 async def set_up(stores: Stores) -> None:
@@ -192,7 +195,10 @@ async def revisions(
 async def _messages(
     stores: Stores, stream: str, deliver: str, subject: str = ">"
 ) -> AsyncIterator[tuple[Msg, int, float]]:
-    """Every message of a stream with its sequence and when it was stored."""
+    """Every message of a stream with its sequence and when it was stored. Raises Unavailable if the server breaks off.
+
+    Only that there are no more is the end: what was not read would be taken for what is not there.
+    """
     conn = stores.conn
     inbox = conn.new_inbox()
     name = "c" + inbox.rpartition(".")[2]
@@ -213,17 +219,22 @@ async def _messages(
     subscription = await conn.subscribe(inbox, received)
     try:
         await _api(stores, f"CONSUMER.CREATE.{stream}.{name}.{subject}", {"stream_name": stream, "config": config})
-        more = True
-        while more:
-            pull = msgspec.json.encode({"batch": _PAGE, "no_wait": True})
+        pull = msgspec.json.encode({"batch": _PAGE, "no_wait": True})
+        until = asyncio.get_running_loop().time() + _UNKNOWN_SECONDS
+        while True:
             await conn.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", pull, reply=inbox)
             for _ in range(_PAGE):
                 async with asyncio.timeout(10.0):
                     msg = await arrived.get()
-                ack = parse_ack(msg.reply)
-                if ack is None:
-                    more = False
+                status = (msg.headers or {}).get("Status", "")
+                if status == _NO_MESSAGES:
+                    return
+                if status == _NOBODY and asyncio.get_running_loop().time() < until:
+                    await asyncio.sleep(_LOOK_SECONDS)  # paused: until it is known everywhere
                     break
+                ack = parse_ack(msg.reply)
+                if status or ack is None:
+                    raise Unavailable(f"a read of {stream} was broken off: {status}")
                 yield msg, ack.stream_sequence, ack.stored_at
     finally:
         await conn.unsubscribe(subscription)
