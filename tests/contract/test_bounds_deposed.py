@@ -80,6 +80,24 @@ async def test_a_refused_start_is_not_written_again_on_what_is_older_than_its_re
     assert len(writes) == 2
 
 
+async def test_a_place_is_given_back_though_what_is_read_after_an_error_does_not_show_it(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept for a minute for a run that does not start, and whoever is parked behind it waited for that."""
+    patience = stores.runs.patience()
+    granted, mark = await rates.ask(stores, "a")
+    assert granted is Answer.GRANTED
+    assert (await rates.ask(stores, "b"))[0] is Answer.PARKED
+    deposed = await remembers(stores, stores.names.rate(rates.NAME), monkeypatch)
+    await stores.paces.leave(rates.NAME, "a", patience, mark)
+    assert [place.run_id for place in (await rates.stored(stores)).places] == ["b"]
+    stores.paces._paces[rates.NAME].found = None  # as after an error
+    deposed.left = 1
+    await stores.paces.leave(rates.NAME, "b", patience)
+    assert not deposed.left
+    assert not (await rates.stored(stores)).places
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many limits are remembered, and those that nobody deals with for so long."""

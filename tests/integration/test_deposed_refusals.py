@@ -251,3 +251,25 @@ async def test_an_attempt_that_was_given_up_is_not_over_because_its_key_is_not_s
     deposed.left = 1
     assert not await remnants._is_over(holder, "k", claimed.revision)
     assert not deposed.left
+
+
+async def test_an_attempt_that_was_given_up_is_confirmed_though_its_replace_is_not_shown(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has read that it was superseded, and is answered from before that when it writes."""
+    stores = client.stores
+    run = await client.submit(app.actors["echo"].call("x"), key="k", delay=0)
+    claimed = await stores.runs.commit("k", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    assert isinstance(claimed, Committed)
+    deposed = await remembers(stores, "k", monkeypatch)
+    await client.replace(app.actors["echo"].call("y"), key="k", overlap="wait")
+
+    async def start(_delivery: object) -> None: ...
+
+    remnants = Remnants(stores, Table(), free=lambda: 1, start=start)
+    asked_at(c.Confirm, stores, "take", deposed, monkeypatch)
+    assert await remnants._is_over(Holder(session="s", run_id=run.run_id, attempt=1), "k", claimed.revision)
+    assert not deposed.left
+    record = (await stores.runs.read("k")).record
+    assert record is not None
+    assert not record.previous

@@ -67,6 +67,13 @@ DEPOSED = (
         (_REFUSED + "test_an_attempt_that_was_given_up_is_not_over_because_its_key_is_not_shown",),
     ),
     Guard(
+        "deposed: one that was given up is confirmed though its replace is not shown",
+        "src/tenure/worker/remnants.py",
+        "holder, patience, since=found.revision)",
+        "holder, patience)",
+        (_REFUSED + "test_an_attempt_that_was_given_up_is_confirmed_though_its_replace_is_not_shown",),
+    ),
+    Guard(
         "deposed: places are not counted by an entry older than the last one seen",
         "src/tenure/gates.py",
         "patience, max(gate.seen, found.revision, met))",
@@ -79,6 +86,13 @@ DEPOSED = (
         "await self._limits.read(name, patience, gate.seen), 0",
         "await self._limits.read(name, patience), 0",
         (_BOUNDS + "test_places_are_not_counted_by_an_entry_older_than_ones_own_write",),
+    ),
+    Guard(
+        "deposed: nor is a start kept by one that is read again after an error",
+        "src/tenure/pacing.py",
+        "await self._rates.read(name, patience, pace.seen), 0",
+        "await self._rates.read(name, patience), 0",
+        (_BOUNDS + "test_a_place_is_given_back_though_what_is_read_after_an_error_does_not_show_it",),
     ),
     Guard(
         "deposed: a start is not written again on an entry older than its refusal",
