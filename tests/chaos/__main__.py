@@ -10,26 +10,29 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.kinds import FIRST, ONLY
+from tests.ranges import one_or_more, positive
+
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long the nemesis does harm")
+    parser.add_argument("--seconds", type=positive, default=20.0, help="how long the nemesis does harm")
     parser.add_argument("--seed", type=int, default=None, help="default: by chance; it is printed")
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1)
     parser.add_argument(
         "--leave-servers", action="store_true", help="do no harm to servers: then takeovers are timed best"
     )
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between two faults, on the average")
-    parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--rate", type=float, default=60.0, help="what producers ask in a second, all together")
+    parser.add_argument("--every", type=positive, default=1.0, help="seconds between two faults, on the average")
+    parser.add_argument("--keys", type=one_or_more, default=20_000)
+    parser.add_argument("--rate", type=positive, default=60.0, help="what producers ask in a second, all together")
     parser.add_argument("--folder", type=Path, default=None, help="default: a temporary one, kept if the run fails")
     parser.add_argument("--least-kills", type=int, default=0, help="the nemesis goes on until there are so many")
-    parser.add_argument("--first", action="append", default=[], metavar="FAULT", help="begin with it; may be repeated")
+    parser.add_argument("--first", action="append", default=[], choices=FIRST, help="begin with it; may be repeated")
     parser.add_argument(
         "--only",
         action="append",
         default=[],
-        metavar="FAULT",
+        choices=ONLY,
         help="no other (servers are left alone); may be repeated",
     )
     parser.add_argument("--least-keys", type=int, default=0, help="a run with fewer has shown too little, and fails")
@@ -40,7 +43,7 @@ def _asked() -> argparse.Namespace:
         help="fail also if counters of these cannot be held to be exact",
     )
     parser.add_argument(
-        "--quiet", type=float, default=60.0, help="seconds in which less must be left to do, at the end"
+        "--quiet", type=positive, default=60.0, help="seconds in which less must be left to do, at the end"
     )
     return parser.parse_args()
 

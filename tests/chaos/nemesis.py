@@ -16,6 +16,7 @@ from msgspec import Struct
 from tenure.worker.drain import longest
 from tests.chaos.apart import app
 from tests.chaos.journal import steady
+from tests.chaos.kinds import CHILD_FREEZE, CHILD_KILL, LAME_DUCK, RESTART
 from tests.chaos.processes import Child
 from tests.chaos.servers import Servers
 from tests.history.evidence import Fault
@@ -27,14 +28,6 @@ DRAIN_SECONDS = longest(app) + 5.0
 """After so long a process that was asked to end is killed. It has less to do than that; the rest is for a busy machine."""
 _SHUTDOWN_SECONDS = 15.0
 """The same of a server: one of three that leads something takes ten to hand it over."""
-_CHILD_KILL, _CHILD_FREEZE = "child kill", "child freeze"
-RESTART, LAME_DUCK = "server restart", "server lame duck"
-FIRST = (_CHILD_KILL, RESTART, LAME_DUCK)
-"""What a run may be asked to begin with."""
-ONLY = ("kill", "term", "freeze", "cut", _CHILD_KILL, _CHILD_FREEZE)
-"""What may be done to processes, and to what a run may be held."""
-COSTS_NO_COUNT = {"kill", "term", _CHILD_KILL, _CHILD_FREEZE}
-"""No answer to a write gets lost with these, but to a process that is killed."""
 
 
 class _Ending(Struct, kw_only=True):
@@ -77,7 +70,7 @@ class Nemesis:
     ) -> None:
         """``first``: kinds of faults, each of which is done as soon as it can be. ``leave_servers``: alone.
 
-        ``only``: of all that may be done (``ONLY``) just these; servers are left alone then. ``every``: seconds between two
+        ``only``: of all that may be done (``kinds.ONLY``) just these; servers are left alone then. ``every``: seconds between two
         faults, on the average.
         """
         self._every = every
@@ -96,7 +89,7 @@ class Nemesis:
     @property
     def kills(self) -> int:
         """Processes and servers killed so far, children of workers not counted."""
-        return sum(fault.kind.endswith("kill") and fault.kind != _CHILD_KILL for fault in self.faults)
+        return sum(fault.kind.endswith("kill") and fault.kind != CHILD_KILL for fault in self.faults)
 
     @property
     def is_owing(self) -> bool:
@@ -133,7 +126,7 @@ class Nemesis:
     def _harm(self) -> None:
         server_free = not any(target.startswith("server") for target in self._hurt)
         for kind in self._first:
-            if self._harm_worker_child(kind) if kind == _CHILD_KILL else server_free and self._end_server(kind):
+            if self._harm_worker_child(kind) if kind == CHILD_KILL else server_free and self._end_server(kind):
                 self._first.remove(kind)
                 return
         if server_free and not self._leave_servers and self._chance.random() < 0.3:
@@ -153,7 +146,7 @@ class Nemesis:
         if self._servers.network is not None:
             kinds += ["cut", "cut"]
         if child.role == "worker":
-            kinds += [_CHILD_KILL, _CHILD_FREEZE]
+            kinds += [CHILD_KILL, CHILD_FREEZE]
         kinds = [kind for kind in kinds if not self._only or kind in self._only]
         if not kinds:
             return
@@ -183,7 +176,7 @@ class Nemesis:
             return False
         worker, pid = self._chance.choice(found)
         number, seconds = signal.SIGKILL, 0.0
-        if kind == _CHILD_FREEZE:
+        if kind == CHILD_FREEZE:
             number, seconds = signal.SIGSTOP, self._chance.uniform(0.5, 4.0)
         _send(pid, number)
         self._cure_later(kind, worker.name, seconds, lambda: _send(pid, signal.SIGCONT), hurt="child")

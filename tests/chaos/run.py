@@ -23,7 +23,8 @@ from tests.chaos import collect
 from tests.chaos.bodies import app
 from tests.chaos.counters import Counters
 from tests.chaos.journal import Journal, read, steady
-from tests.chaos.nemesis import COSTS_NO_COUNT, DRAIN_SECONDS, Nemesis
+from tests.chaos.kinds import COSTS_NO_COUNT
+from tests.chaos.nemesis import DRAIN_SECONDS, Nemesis
 from tests.chaos.network import Network
 from tests.chaos.processes import Child
 from tests.chaos.promptness import Crowd, Life, lives_of

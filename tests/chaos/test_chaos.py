@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import nemesis, network
+from tests.chaos import network
+from tests.chaos.kinds import FIRST
 from tests.chaos.processes import Child
 from tests.support import wait_until
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 _SHOWN = ("--least-kills", "1", "--least-keys", "50")
-_FIRST = [f"--first={kind}" for kind in nemesis.FIRST]
+_FIRST = [f"--first={kind}" for kind in FIRST]
 """Else a run so short shows some of these by luck only."""
 
 

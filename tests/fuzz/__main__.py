@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.ranges import one_or_more
+
 _FOUND = Path(".fuzz")
 _WHOLE = "whole"
 
@@ -23,7 +25,7 @@ _WHOLE = "whole"
 def main() -> int:
     """Fuzz every target that is named, or all, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=20, help="for each target")
+    parser.add_argument("--seconds", type=one_or_more, default=20, help="for each target")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("targets", nargs="*")
     asked = parser.parse_args()
@@ -36,6 +38,9 @@ def main() -> int:
         _fuzz(asked.targets[0], asked.seconds)
     from tests.fuzz.targets import TARGETS
 
+    unknown = [name for name in asked.targets if name not in {*TARGETS, _WHOLE}]
+    if unknown:
+        parser.error(f"there is no target {', '.join(unknown)}: choose of {', '.join([*TARGETS, _WHOLE])}")
     _FOUND.mkdir(exist_ok=True)
     failed = []
     for name in asked.targets or [*TARGETS, _WHOLE]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenure import App, ConfigError, InvalidCall
+from tenure import App, ConfigError, InvalidCall, TenureError
 from tenure.testing import memory
 
 NAN, INF = float("nan"), float("inf")
@@ -92,3 +92,13 @@ async def test_a_client_is_entered_once(app: App):
         assert await client.status("k") is None, "it goes on"
     with pytest.raises(ConfigError, match=r"was entered before.*make another with memory\(app\)"):
         await client.__aenter__()
+
+
+async def test_a_client_that_is_not_entered_lets_no_real_time_pass(app: App):
+    client = memory(app)
+    with pytest.raises(TenureError, match="not connected: use it as `async with"):
+        await client.advance(3_600)
+    async with client:
+        await client.advance(3_600)
+    with pytest.raises(TenureError, match="not connected: use it as `async with"):
+        await client.advance(3_600)

@@ -16,6 +16,7 @@ _FORGET = (
 )
 
 _REFUSED = REAL + "test_deposed_refusals.py::"
+_READS = REAL + "test_deposed_reads.py::"
 _BOUNDS = STORE + "test_bounds_deposed.py::"
 
 DEPOSED = (
@@ -72,6 +73,34 @@ DEPOSED = (
         "holder, patience, since=found.revision)",
         "holder, patience)",
         (_REFUSED + "test_an_attempt_that_was_given_up_is_confirmed_though_its_replace_is_not_shown",),
+    ),
+    Guard(
+        "deposed: [49] a run whose wake-up is here is not over because it is not shown",
+        "src/tenure/worker/head.py",
+        "known = 0 if delivery.found is None else delivery.found.revision",
+        "known = 0",
+        (_READS + "test_a_run_of_an_actor_unknown_here_is_not_over_because_it_is_not_shown",),
+    ),
+    Guard(
+        "deposed: [49] nor is one whose older body was confirmed",
+        "src/tenure/worker/head.py",
+        "await self._stores.runs.read_on(key, result.found.revision, patience)",
+        "await self._stores.runs.read(key, patience)",
+        (_READS + "test_a_run_whose_older_body_was_confirmed_is_not_over_because_it_is_not_shown",),
+    ),
+    Guard(
+        "deposed: [49] a place is not given back because the run that has it is not shown once",
+        "src/tenure/supervisor/places.py",
+        "stores.runs.last(patience) >= revision and not await self._is_wanted(name, permit, patience)",
+        "stores.runs.last(patience) >= revision",
+        (_READS + "test_a_place_is_not_given_back_because_the_run_that_has_it_is_not_shown",),
+    ),
+    Guard(
+        "deposed: [49] nor by who has not counted so far",
+        "src/tenure/supervisor/places.py",
+        "return await stores.runs.last(patience) >= revision and not",
+        "return await stores.runs.last(patience) >= 0 and not",
+        (_READS + "test_a_place_is_not_given_back_because_the_run_that_has_it_is_not_shown",),
     ),
     Guard(
         "deposed: places are not counted by an entry older than the last one seen",

@@ -127,10 +127,10 @@ class Places:
         stores = self._stores
         if is_rate(name):
             return await self._tend_rate(name, {run_id for _, run_id in parked}, patience)
-        entry = (await stores.limits.read(name, patience)).entry
-        if entry is not None:
-            await self._give_back(name, entry, patience)
-        return entry is not None and entry.parked
+        found = await stores.limits.read(name, patience)
+        if found.entry is not None:
+            await self._give_back(name, found.entry, found.revision, patience)
+        return found.entry is not None and found.entry.parked
 
     async def _tend_rate(self, name: str, parked: set[str], patience: Patience) -> bool:
         """Wake whoever was cut off from its wake-up, and whoever waits. Whatever else is in the entry is over by itself."""
@@ -146,9 +146,9 @@ class Places:
             await stores.paces.look(name, patience)
         return entry.parked
 
-    async def _give_back(self, name: str, entry: Entry, patience: Patience) -> None:
+    async def _give_back(self, name: str, entry: Entry, revision: int, patience: Patience) -> None:
         gates = self._stores.gates
-        lost = [permit for permit in entry.names if await self._is_lost(name, permit, patience)]
+        lost = [permit for permit in entry.names if await self._is_lost(name, permit, revision, patience)]
         # Together: they are stored by one write, and so is what is handed over.
         await all_of(*(gates.give(name, _give(permit), patience) for permit in lost))
         for permit in lost:
@@ -157,8 +157,8 @@ class Places:
             await gates.look(name, patience)
             _log.info("limit.handed_over", limit=name)
 
-    async def _is_lost(self, name: str, permit: Permit, patience: Patience) -> bool:
-        """Whether a place is to be given back; a reserved one that is wanted gets a wake-up instead."""
+    async def _is_lost(self, name: str, permit: Permit, revision: int, patience: Patience) -> bool:
+        """Whether a place, there at this revision, is to be given back; a reserved one that is wanted gets a wake-up instead."""
         if permit.session and await self._is_gone(permit.session):
             return True
         stores = self._stores
@@ -166,20 +166,29 @@ class Places:
         now = stores.clock.now()
         if now - permit.at < _SETTLE_SECONDS or stores.clock.steady() < self._looked.get(which, 0.0):
             return False
+        if await self._is_wanted(name, permit, patience):
+            return False
+        # A leader that was deposed may show what was before the run [49]: who has counted to its place is believed.
+        return await stores.runs.last(patience) >= revision and not await self._is_wanted(name, permit, patience)
+
+    async def _is_wanted(self, name: str, permit: Permit, patience: Patience) -> bool:
+        """Whether the run's record says that it has or may use this place."""
+        stores = self._stores
         try:
             found = await stores.runs.read(permit.key, patience)
         except (NewerSchema, UnreadableRecord):
-            return False
-        if permit.session:
-            if is_over(permit, found.record):
-                return True
-            _keep_newest(self._looked, which, stores.clock.steady() + _AGAIN_SECONDS)
-            return False
-        record = found.record
-        if record is None or not await self._could_start(record, permit.run_id, patience):
             return True
+        record = found.record
+        if permit.session:
+            if is_over(permit, record):
+                return False
+            which = (name, permit.run_id, permit.attempt)
+            _keep_newest(self._looked, which, stores.clock.steady() + _AGAIN_SECONDS)
+            return True
+        if record is None or not await self._could_start(record, permit.run_id, patience):
+            return False
         await self._wake_reserved(name, found, record, patience)
-        return False
+        return True
 
     async def _could_start(self, record: Record, run_id: str, patience: Patience) -> bool:
         """Whether a place is all that the run lacks. In a queue that is paused nobody would see it, until that is resumed."""

@@ -146,6 +146,9 @@ class MemoryClient(Client):
         """As any client's. Whoever asks for something does not only wait."""
         if here() is not self.virtual.clock:
             self.virtual.stirs()
+        return self._check_entered()
+
+    def _check_entered(self) -> Stores:
         if self._stores is not None and running_loop() not in {None, self._loop}:
             raise TenureError(_TWO_LOOPS)
         return super().stores
@@ -210,8 +213,13 @@ class MemoryClient(Client):
     # -- time --------------------------------------------------------------------------------------------------------
 
     async def advance(self, seconds: float | timedelta) -> None:
-        """Let so much time pass, at most ten years: whatever falls due in it happens. Raises InvalidCall."""
-        await asyncio.sleep(check_span(seconds))
+        """Let so much time pass, at most ten years: whatever falls due in it happens.
+
+        Raises InvalidCall, and TenureError while it is not entered: that would be real time.
+        """
+        seconds = check_span(seconds)
+        self._check_entered()
+        await asyncio.sleep(seconds)
 
     async def until_idle(self) -> None:
         """Return when nothing is queued, runs or is owed any more. What waits for its time, a retry too, stays so.

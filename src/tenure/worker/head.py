@@ -103,14 +103,14 @@ class Head:
             ticket.met(found.record)
         try:
             if found is None or found.record is None or found.record.previous:
-                found = await self._stores.runs.read(key, patience)
+                found = await self._read(key, delivery, patience)
             switch, board = None, self._holds.board
             if not board.idle:
                 if not board.known and not await board.until_known(_LONGEST_WAIT_SECONDS):
                     return Later("unready", "", _UNREADY_SECONDS)
                 switch = None if found.record is None else await board.of(found.record, patience)
             if switch is None and found.record is not None and found.record.task.actor not in self._app.actors:
-                return await self._unknown_actor(key, run_id, session, patience)
+                return await self._unknown_actor(delivery, key, run_id, session, patience)
             command = c.Claim(session=session, run_id=run_id, next_run_id="", held=switch is not None)
             while True:
                 result = self._limited(found, command) or await self._claim(key, command, found, patience)
@@ -122,7 +122,7 @@ class Head:
                     return await self._held(switch, delivery, result, ticket, patience, stale=stale)
                 if result.refused.why is Why.LIMITED and result.found.record is not None:
                     if delivery.deliveries > 1 and found is delivery.found:  # what is over must not take a place
-                        found = await self._stores.runs.read(key, patience)
+                        found = await self._read(key, delivery, patience)
                         continue
                     found, record = result.found, result.found.record
                     answer = await ticket.take(found, record, patience)
@@ -139,7 +139,7 @@ class Head:
                 again = await self._knowing_more(command, result.found.record, patience)
                 if again is None:
                     return self._busy(result)
-                command, found = again, await self._stores.runs.read(key, patience)
+                command, found = again, await self._stores.runs.read_on(key, result.found.revision, patience)
         except EncryptedRecord as error:  # another process may have the key
             _log.error("record.encrypted", key=key, run_id=run_id, key_id=error.key_id, error=str(error))
             return Later("encrypted", "", self._stores.config.ack_wait_seconds)
@@ -159,10 +159,15 @@ class Head:
         if record is None or switch.kind == "queue":  # nobody pulls there: it goes back
             return Later("paused", record.task.actor if record is not None else "", 0.0)
         if stale:  # what is over must not wait
-            found = await self._stores.runs.read(record.key, patience)
+            found = await self._read(record.key, delivery, patience)
         elif await self._holds.park(switch, found, record, patience):
             return Drop("held", record)
         return await self._look(replace(delivery, found=found), record.key, ticket, patience, fresh=True)
+
+    async def _read(self, key: str, delivery: Delivery, patience: Patience) -> Found:
+        """What is stored, and nothing older than what was delivered: its run would be taken for over, and waits [49]."""
+        known = 0 if delivery.found is None else delivery.found.revision
+        return await self._stores.runs.read_on(key, known, patience)
 
     def _limited(self, found: Found | None, command: c.Claim) -> Declined | None:
         """That the claim lacks a place, as ``_claim`` would say, at a third of the cost; else None."""
@@ -230,9 +235,11 @@ class Head:
             delay = max(0.0, declined.refused.retry_at - self._stores.clock.now())
         return Later("busy", record.task.actor if record else "", delay)
 
-    async def _unknown_actor(self, key: str, run_id: str, session: str, patience: Patience) -> Looked:
+    async def _unknown_actor(
+        self, delivery: Delivery, key: str, run_id: str, session: str, patience: Patience
+    ) -> Looked:
         """Never poison: another worker may know it. But what is void anyway is dropped here too."""
-        found = await self._stores.runs.read(key, patience)
+        found = await self._read(key, delivery, patience)
         result = transition(
             found.record, c.Claim(session=session, run_id=run_id, next_run_id=""), self._stores.clock.now()
         )

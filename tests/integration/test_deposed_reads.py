@@ -1,0 +1,133 @@
+"""A leader that was deposed and does not know it yet answers the first that somebody asks of a key.
+
+Who asks has a message, or an entry, that was stored after the key's record: a leader that shows less, and has not counted so
+far, is not believed. Else a run that waits would be taken for over and its wake-up acknowledged, or a place under a limit
+given back while its body runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenure import App, Client, Limit
+from tenure.core import commands as c
+from tenure.metrics import Metrics
+from tenure.nats.runs import Committed
+from tenure.stores import Stores
+from tenure.supervisor.census import Census
+from tenure.supervisor.places import Places
+from tenure.switchboard import Switchboard
+from tenure.worker.head import Head
+from tests.conftest import Workers
+from tests.integration.test_deposed_refusals import Go, remembers, runs
+from tests.support import wait_until
+
+_A_READ_AND_HOW_FAR = 2
+"""Answers of the deposed leader: what it has of the key, and how far it has counted."""
+
+
+@pytest.fixture
+def go() -> Go:
+    """Lets the body of ``slow`` end."""
+    return asyncio.Event()
+
+
+@pytest.fixture
+def app(app: App, go: Go) -> App:
+    @app.actor
+    async def slow(text: str) -> str:
+        await go.wait()
+        return text
+
+    @app.actor(queue="two")
+    async def other(text: str) -> str:
+        return text
+
+    @app.actor(limits=[Limit(1)])
+    async def capped(text: str) -> str:
+        await go.wait()
+        return text
+
+    return app
+
+
+async def test_a_run_of_an_actor_unknown_here_is_not_over_because_it_is_not_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = App(app.namespace, config=app.config)
+
+    @older.actor(queue="two")
+    async def another() -> None:
+        """All that it knows."""
+
+    async with workers.run(older) as running:
+        deposed = await remembers(running.worker.stores, "k", monkeypatch)
+        deposed.left = _A_READ_AND_HOW_FAR
+        run = await client.submit(app.actors["other"].call("z"), key="k")
+        await wait_until(lambda: not deposed.left, description="the deposed leader was asked")
+    async with workers.run(app):
+        assert await run.result(10) == "z"
+
+
+async def test_a_run_whose_older_body_was_confirmed_is_not_over_because_it_is_not_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker takes out what is left of its own older attempt, and reads what there is to claim then."""
+    async with workers.run(app, queues=["two"]) as running:
+        stores = running.worker.stores
+        deposed = await remembers(stores, "k", monkeypatch)
+        real = Head._knowing_more
+
+        async def and_then(head: Head, *args: Any) -> c.Claim | None:
+            again = await real(head, *args)
+            deposed.left = _A_READ_AND_HOW_FAR if again is not None else 0
+            return again
+
+        monkeypatch.setattr(Head, "_knowing_more", and_then)
+        run = await client.submit(app.actors["slow"].call("x"), key="k")
+        claim = c.Claim(session=running.worker.lease.id, run_id=run.run_id, next_run_id="")
+        assert isinstance(await client.stores.runs.commit("k", claim), Committed)
+        new = await client.replace(app.actors["other"].call("z"), key="k", overlap="wait")
+        assert await new.result(10) == "z"
+        assert not deposed.left
+
+
+@pytest.mark.parametrize("shown", [1, _A_READ_AND_HOW_FAR + 1], ids=["once", "and not counted so far"])
+async def test_a_place_is_not_given_back_because_the_run_that_has_it_is_not_shown(
+    shown: int, app: App, client: Client, go: Go, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, and another run started beside it under a limit of one."""
+    monkeypatch.setattr("tenure.supervisor.places._SETTLE_SECONDS", 0.0)
+    stores = client.stores
+    places = supervising(stores)
+    deposed = await remembers(stores, "k", monkeypatch)
+    async with workers.run(app):
+        run = await client.submit(app.actors["capped"].call("y"), key="k")
+        await runs(run)
+        deposed.left = shown
+        await places.look(lambda _name: True)
+        assert deposed.left < shown
+        deposed.left = 0
+        entry = (await stores.limits.read("capped", stores.runs.patience())).entry
+        assert entry is not None
+        assert [permit.run_id for permit in entry.names] == [run.run_id]
+        go.set()
+        assert await run.result(10) == "y"
+
+
+def supervising(stores: Stores) -> Places:
+    """What a supervisor looks after limits with."""
+    metrics = Metrics("1", [], [])
+    census = Census(
+        stores.conn,
+        stores.sessions,
+        stores.clock,
+        metrics,
+        confirmed_at=stores.clock.steady,
+        ttl=stores.session_ttl,
+        on_closed=lambda _session: None,
+    )
+    return Places(stores, census, metrics, Switchboard(stores))
