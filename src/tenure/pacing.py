@@ -223,7 +223,7 @@ class Paces:
         found, met = remembered or await self._rates.read(name, patience, pace.seen), 0
         while True:
             decided, parked = await self._decide(name, batch, found, published=published, patience=patience)
-            if decided.write:
+            if decided.write or (not pace.seen and _drops(decided)):  # on a first read alone nothing is dropped [49]
                 stored, unsure, met = await self._store(name, decided.entry, found.revision, patience)
                 if stored is not None:
                     if found.entry is not None and found.entry.n != decided.entry.n:
@@ -300,6 +300,10 @@ def _take_out_marks(batch: list[_Request]) -> None:
     for request in batch:
         if isinstance(request.asked, Leave) and request.asked.mark:
             request.asked = replace(request.asked, mark=0)
+
+
+def _drops(decided: Decided) -> bool:
+    return any(answer is Answer.EXCESS for answer, _ in decided.answers)
 
 
 def _tell(batch: list[_Request], error: Exception) -> None:

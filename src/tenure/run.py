@@ -17,7 +17,7 @@ from tenure.core.errors import RunCancelled, RunFailed, RunSuperseded, TenureErr
 from tenure.core.generations import generation_of
 from tenure.core.records import TERMINAL, Last, Phase, Record
 from tenure.core.sessions import Progress
-from tenure.nats.asking import gone, is_gone
+from tenure.nats.asking import DEPOSED_SECONDS, gone, is_gone
 from tenure.nats.changes import Changes
 from tenure.nats.runs import Found
 from tenure.status import Cancelled, Event, Status, status_of, status_of_last
@@ -33,8 +33,6 @@ _MOST_EVENTS = 1_000
 _FRESH_SECONDS = 0.001
 """After its submit; a worker that claims it sooner has not come to its outcome."""
 _UNHURRIED_SECONDS = 0.1
-_DEPOSED_SECONDS = 60.0
-"""A leader that does not know yet that it was deposed gives up sooner. A record is gone without a trace an hour after its end."""
 
 
 class Run(Generic[Res]):
@@ -101,7 +99,7 @@ class Run(Generic[Res]):
     def _since(self) -> int:
         """What no read may be older than: for so long a leader that was deposed may answer with less than this handle was made of."""
         age = self._client.stores.clock.steady() - self._made_at
-        return self._known if age < _DEPOSED_SECONDS else 0
+        return self._known if age < DEPOSED_SECONDS else 0
 
     def _absent(self) -> TenureError:
         return TenureError(f"there is no run of {self.key!r}: submit one first").about(key=self.key)

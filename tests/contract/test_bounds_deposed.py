@@ -24,7 +24,7 @@ from tests.support import wait_until
 async def remembers(stores: Stores, subject: str, patch: pytest.MonkeyPatch) -> Deposed:
     """It goes on knowing the entry as it is now, and how far it had counted."""
     deposed = Deposed(stores.conn, patch)
-    await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}")
+    await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}", {"subjects_filter": subject})
     await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": subject})
     return deposed
 
@@ -96,6 +96,22 @@ async def test_a_place_is_given_back_though_what_is_read_after_an_error_does_not
     await stores.paces.leave(rates.NAME, "b", patience)
     assert not deposed.left
     assert not (await rates.stored(stores)).places
+
+
+async def test_no_start_is_dropped_because_of_an_entry_that_a_deposed_leader_shows(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has not dealt with the rate yet: the start that it is shown was taken back."""
+    others, patience = Paces(stores.rates, stores.parking, stores.clock, 10.0), stores.runs.patience()
+    first = Start(key="a", run_id="a", within=SECOND, n=1)
+    granted, mark = await others.start(rates.NAME, first, await rates.parker(stores, "a"), patience)
+    assert granted is Answer.GRANTED
+    deposed = await remembers(stores, stores.names.rate(rates.NAME), monkeypatch)
+    await others.leave(rates.NAME, "a", patience, mark)
+    await others.close()
+    deposed.left = 1
+    assert (await rates.ask(stores, "b", drop=True))[0] is Answer.GRANTED
+    assert not deposed.left
 
 
 @pytest.fixture

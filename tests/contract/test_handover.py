@@ -84,7 +84,7 @@ def delivery_of(stores: Stores, queue: str = "default", reply: str = "") -> Deli
     names = stores.names
     subject = names.work(queue, "normal", "k", "r1")
     reply = reply or f"$JS.ACK.{names.work_stream}.{queue}-normal.3.7.9.1790000000000000000.0"
-    return Delivery(subject, reply, 3, names.parse_work(subject))
+    return Delivery(subject, reply, 3, names.parse_work(subject), revision=5, stored_at=1_790_000_000.0)
 
 
 async def listen(stores: Stores, actor: str, take: Callable[[Delivery], Awaitable[bool]]) -> Close:

@@ -93,6 +93,7 @@ async def test_a_wake_up_of_another_bucket_carries_no_revision(stores: Stores) -
         await work.wake(record, data, revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
         assert arrivals.got[0][1].found is None
+        assert arrivals.got[0][1].revision == 0
 
 
 async def test_a_large_record_travels_by_name_only(stores: Stores) -> None:
@@ -101,8 +102,11 @@ async def test_a_large_record_travels_by_name_only(stores: Stores) -> None:
         padding = b" " * (stores.config.wake_limit_bytes + 1)
         await stores.work.wake(record, encode(record) + padding, revision, SYSTEM.now(), patience())
         await wait_until(lambda: arrivals.got, description="the wake-up arrives")
-        assert arrivals.got[0][1].found is None
-        assert arrivals.got[0][1].to is not None
+        delivery = arrivals.got[0][1]
+        assert delivery.found is None
+        assert delivery.to is not None
+        assert delivery.since(delivery.stored_at + 59.0) == revision, "a leader that was deposed before may show less"
+        assert delivery.since(delivery.stored_at + 61.0) == 0, "one that was restored from a backup has never had it"
 
 
 async def test_is_stored_knows_wake_ups_and_timers_by_their_run(stores: Stores) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tenure import App, Client, Limit
 from tenure.core import commands as c
+from tenure.core.errors import Unavailable
 from tenure.metrics import Metrics
 from tenure.nats.runs import Committed
 from tenure.stores import Stores
@@ -22,7 +23,8 @@ from tenure.supervisor.places import Places
 from tenure.switchboard import Switchboard
 from tenure.worker.head import Head
 from tests.conftest import Workers
-from tests.integration.test_deposed_refusals import Go, remembers, runs
+from tests.deposed import Deposed
+from tests.integration.test_deposed_refusals import Go, asked_at, remembers, runs
 from tests.support import wait_until
 
 _A_READ_AND_HOW_FAR = 2
@@ -93,6 +95,83 @@ async def test_a_run_whose_older_body_was_confirmed_is_not_over_because_it_is_no
         new = await client.replace(app.actors["other"].call("z"), key="k", overlap="wait")
         assert await new.result(10) == "z"
         assert not deposed.left
+
+
+async def test_a_large_run_is_not_over_because_an_older_one_is_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too large for its wake-up is read before it is known whether its body needs a child process."""
+    large = "z" * (app.config.wake_limit_bytes + 1)
+    async with workers.run(app) as running:
+        monkeypatch.setattr(running.worker._handler, "_isolates", True)
+        await (await client.submit(app.actors["other"].call("y"), key="k")).result(5)
+        deposed = await remembers(running.worker.stores, "k", monkeypatch)
+        deposed.left = 1
+        run = await client.submit(app.actors["other"].call(large), key="k")
+        assert await run.result(10) == large
+        assert not deposed.left
+
+
+async def test_an_attempt_of_unknown_fate_is_found_though_its_run_is_not_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process looks again; it was `running` for as long as the session lived, without a body and without a wake-up."""
+    async with workers.run(app) as running:
+        stores = running.worker.stores
+        deposed = await remembers(stores, "k", monkeypatch)
+        claimed = unheard_claim(stores, monkeypatch)
+        run = await client.submit(app.actors["other"].call("z"), key="k")
+        await claimed.wait()
+        deposed.left = _A_READ_AND_HOW_FAR
+        assert await run.result(10) == "z"
+        assert not deposed.left
+
+
+async def test_what_is_left_of_an_attempt_is_confirmed_though_its_replace_is_not_shown(
+    app: App, client: Client, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process looks again, finds it superseded, and does not serve the queue of the run that waits for it."""
+    async with workers.run(app, queues=["default"]) as running, workers.run(app, queues=["two"]):
+        stores = running.worker.stores
+        claimed = unheard_claim(stores, monkeypatch)
+        await client.submit(app.actors["slow"].call("y"), key="k")
+        await claimed.wait()
+        deposed = await remembers(stores, "k", monkeypatch)
+        asked_at(c.Confirm, stores, "take", deposed, monkeypatch)
+        new = await client.replace(app.actors["other"].call("z"), key="k", overlap="wait")
+        assert await new.result(10) == "z"
+        assert not deposed.left
+
+
+def unheard_claim(stores: Stores, patch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Its first claim is stored, and then its server is away: it does not know. Set by then."""
+    real, claimed = stores.runs.commit, asyncio.Event()
+
+    async def commit(key: str, command: Any, *args: Any, **more: Any) -> Any:
+        done = await real(key, command, *args, **more)
+        if isinstance(command, c.Claim) and isinstance(done, Committed) and not claimed.is_set():
+            claimed.set()
+            raise Unavailable("the server is away")
+        return done
+
+    patch.setattr(stores.runs, "commit", commit)
+    return claimed
+
+
+async def test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_so_far(
+    client: Client, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers answer in turn: the one that has nothing, and the one that has counted."""
+    deposed = Deposed(client.stores.conn, monkeypatch)
+    names = client.stores.names
+    await deposed.sees(f"STREAM.MSG.GET.{names.runs_stream}", {"last_by_subj": names.record("k")})
+    run = await client.submit(app.actors["slow"].call("y"), key="k", delay=60)
+    revision = (await client.stores.runs.read("k")).revision
+    deposed.left = 3
+    found = await client.stores.runs.read_on("k", revision, client.stores.runs.patience())
+    assert found.record is not None
+    assert found.record.run_id == run.run_id
+    assert not deposed.left
 
 
 @pytest.mark.parametrize("shown", [1, _A_READ_AND_HOW_FAR + 1], ids=["once", "and not counted so far"])

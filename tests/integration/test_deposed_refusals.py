@@ -58,6 +58,7 @@ async def remembers(stores: Stores, key: str, patch: pytest.MonkeyPatch) -> Depo
     """It goes on knowing the key as it is now, and how far it had counted."""
     deposed = Deposed(stores.conn, patch)
     await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}")
+    await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}", {"subjects_filter": stores.names.record(key)})
     await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.record(key)})
     return deposed
 

@@ -104,8 +104,8 @@ INPUTS = (
     Guard(
         "input: a wake-up of another bucket is not believed",
         "src/tenure/nats/work.py",
-        "head.i != self.incarnation",
-        "False",
+        "head.i == self.incarnation",
+        "True",
         (BAD + "test_a_wake_up_with_a_wrong_payload_still_starts_its_run",),
     ),
     Guard(

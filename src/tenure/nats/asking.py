@@ -14,6 +14,8 @@ from tenure.nats.patience import Patience
 
 NO_STREAM = 10059
 _SETUP = "run `tenure setup`"
+DEPOSED_SECONDS = 60.0
+"""A leader that does not know yet that it was deposed gives up sooner. A record is gone without a trace an hour after its end."""
 _SURE_SECONDS = 10.0
 """By then a leader that was deposed knows it."""
 
@@ -80,22 +82,30 @@ async def last_of(conn: Connection, stream: str, patience: Patience) -> int:
     return int(answer["state"]["last_seq"]) if answer is not None else 0
 
 
+async def has_had(conn: Connection, stream: str, subject: str, since: int, patience: Patience) -> bool:
+    """Whether a leader that has no message of a subject has counted up to ``since``: both in one answer, of one leader.
+
+    Raises Unavailable.
+    """
+    body = {"subjects_filter": subject}
+    state = (await ask(conn, f"STREAM.INFO.{stream}", body, patience, what=f"look at stream {stream}") or {})["state"]
+    return int(state["last_seq"]) >= since and not state.get("subjects")
+
+
 async def no_older(
-    read: Callable[[], Awaitable[S]], since: int, last: Callable[[], Awaitable[int]], patience: Patience, what: str
+    read: Callable[[], Awaitable[S]], since: int, is_gone: Callable[[], Awaitable[bool]], patience: Patience, what: str
 ) -> S:
     """What ``read`` shows, but nothing older than the revision ``since``, which is known to have been there.
 
     Who shows less may be a leader that was deposed and does not know it yet: whatever were decided on that is decided on what
-    is over. One that has counted so far (``last``) is believed: what was there has expired, or was removed. Raises
-    Unavailable: "``what`` cannot be seen".
+    is over. That nothing is there is believed of one that has counted so far (``is_gone``, asked then): it has expired, or
+    was removed. Raises Unavailable: "``what`` cannot be seen".
     """
     sure = patience.at_most(_SURE_SECONDS)
     while True:
         shown = await read()
-        if shown.revision >= since:
+        if shown.revision >= since or (not shown.revision and await is_gone()):
             return shown
-        if await last() >= since:  # unless another leader has answered that: asked again
-            return await read()
         if not await sure.pause():
             msg = f"{what} cannot be seen: it is older than it was"
             raise Unavailable(msg)

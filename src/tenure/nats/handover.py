@@ -36,8 +36,11 @@ class Reply(Enum):
 
 
 class _Offer(msgspec.Struct):
+    """``r``: the revision of its key when the wake-up was sent (0: not known)."""
+
     subject: str
     reply: str
+    r: int = 0
 
 
 _offer = msgspec.json.Decoder(_Offer)
@@ -56,7 +59,7 @@ class Handovers:
             return Reply.NOBODY
         try:
             subject = self._names.handover(delivery.to.queue, actor)
-            payload = msgspec.json.encode(_Offer(delivery.subject, delivery.reply))
+            payload = msgspec.json.encode(_Offer(delivery.subject, delivery.reply, delivery.revision))
             answer = await self._conn.request(subject, payload, timeout=timeout)
         except (NotSent, InvalidCall):  # no worker can have a name that is refused here
             return Reply.NOBODY
@@ -90,4 +93,6 @@ class Handovers:
         consumer = self._names.consumer(queue, to.priority)
         if ack.consumer != consumer or f".{self._names.work_stream}.{consumer}." not in offer.reply:
             return None
-        return Delivery(offer.subject, offer.reply, ack.deliveries, to, offered=True)
+        return Delivery(
+            offer.subject, offer.reply, ack.deliveries, to, offered=True, revision=offer.r, stored_at=ack.stored_at
+        )

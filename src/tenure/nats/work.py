@@ -23,7 +23,7 @@ from tenure.core.records import Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, WorkSubject
 from tenure.nats.acks import parse_ack
-from tenure.nats.asking import ask, cause, told_by
+from tenure.nats.asking import DEPOSED_SECONDS, ask, cause, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE, Found
@@ -59,7 +59,8 @@ class Delivery(msgspec.Struct, frozen=True):
 
     ``found``: the record it carried (None: none, or not of this bucket); ``deliveries`` counts from 1. ``was_parked``: a
     place is reserved for its run. ``pending``: how many more its lane held that were never delivered. ``offered``: it is another
-    worker's that could not use it.
+    worker's that could not use it. ``revision``: its key's when it was sent (0: not known, or of another bucket);
+    ``stored_at``: when it was stored, by the server's clock.
     """
 
     subject: str
@@ -71,6 +72,12 @@ class Delivery(msgspec.Struct, frozen=True):
     was_parked: bool = False
     pending: int = 0
     offered: bool = False
+    revision: int = 0
+    stored_at: float = 0.0
+
+    def since(self, now: float) -> int:
+        """The revision than which its key is not older [49]; 0 once no leader can be left that was deposed before it was sent."""
+        return self.revision if now - self.stored_at < DEPOSED_SECONDS else 0
 
 
 def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
@@ -309,24 +316,35 @@ class Work:
         """Take a delivered message apart. Never raises: what is malformed is looked up in the record, or is foreign."""
         to = self._names.parse_work(msg.subject)
         ack = parse_ack(msg.reply)
-        deliveries, pending = (ack.deliveries, ack.pending) if ack else (1, 0)
+        deliveries, pending, stored_at = (ack.deliveries, ack.pending, ack.stored_at) if ack else (1, 0, 0.0)
         line, _, data = msg.data.partition(b"\n")
         try:
             head = _head.decode(line)
         except UNREADABLE:
             return Delivery(msg.subject, msg.reply, deliveries, to, pending=pending)
-        nothing = Delivery(msg.subject, msg.reply, deliveries, to, head.g, was_parked=bool(head.p), pending=pending)
-        if head.i != self.incarnation or not data:  # revisions of another bucket mean nothing here [12]
-            return nothing
-        if to is None:
-            return nothing
+        ours = head.i == self.incarnation  # revisions of another bucket mean nothing here [12]
+        found = self._carried(data, to, head.r) if ours and data and to is not None else None
+        revision, parked = head.r if ours else 0, bool(head.p)
+        return Delivery(
+            msg.subject,
+            msg.reply,
+            deliveries,
+            to,
+            head.g,
+            found,
+            parked,
+            pending,
+            revision=revision,
+            stored_at=stored_at,
+        )
+
+    def _carried(self, data: bytes, to: WorkSubject, revision: int) -> Found | None:
+        """The record that came with a wake-up; None: it is looked up, the bucket may hold another one by now."""
         try:
             record = self._codec.decode(data, to.key)
-        except (NewerSchema, UnreadableRecord, *UNREADABLE):  # looked up: the bucket may hold another one by now
-            return nothing
-        if record.key != to.key or record.run_id != to.run_id:
-            return nothing
-        return Delivery(msg.subject, msg.reply, deliveries, to, head.g, Found(record, head.r), bool(head.p), pending)
+        except (NewerSchema, UnreadableRecord, *UNREADABLE):
+            return None
+        return Found(record, revision) if (record.key, record.run_id) == (to.key, to.run_id) else None
 
     async def ack(self, reply: str) -> None:
         """The wake-up has done its duty. A hint: if it gets lost the wake-up comes again and finds nothing to do."""

@@ -156,7 +156,8 @@ class Handler:
         if delivery.found is not None:
             return delivery
         with contextlib.suppress(NewerSchema, UnreadableRecord):  # the head check says what becomes of it
-            return msgspec.structs.replace(delivery, found=await self._stores.runs.read(key, patience))
+            since = delivery.since(self._stores.clock.now())
+            return msgspec.structs.replace(delivery, found=await self._stores.runs.read_on(key, since, patience))
         return delivery
 
     async def _make_ready(self, live: Live, found: Found | None) -> bool:

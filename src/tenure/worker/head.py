@@ -136,7 +136,7 @@ class Head:
                     continue
                 if result.refused.why is not Why.BUSY:
                     return await self._refused(result, run_id, session, patience)
-                again = await self._knowing_more(command, result.found.record, patience)
+                again = await self._knowing_more(command, result.found, patience)
                 if again is None:
                     return self._busy(result)
                 command, found = again, await self._stores.runs.read_on(key, result.found.revision, patience)
@@ -166,8 +166,7 @@ class Head:
 
     async def _read(self, key: str, delivery: Delivery, patience: Patience) -> Found:
         """What is stored, and nothing older than what was delivered: its run would be taken for over, and waits [49]."""
-        known = 0 if delivery.found is None else delivery.found.revision
-        return await self._stores.runs.read_on(key, known, patience)
+        return await self._stores.runs.read_on(key, delivery.since(self._stores.clock.now()), patience)
 
     def _limited(self, found: Found | None, command: c.Claim) -> Declined | None:
         """That the claim lacks a place, as ``_claim`` would say, at a third of the cost; else None."""
@@ -203,7 +202,7 @@ class Head:
         if why is Why.SUPERSEDED and record is not None and record.last is not None and record.last.run_id == run_id:
             # A second copy of its wake-up: the run had its outcome, and only then the key moved on.
             why = Why.CANCELLED if record.last.phase is Phase.CANCELLED else Why.FINISHED
-        confirmed = await self._confirm_gone(record, run_id, session, patience) if record is not None else []
+        confirmed = await self._confirm_gone(declined.found, run_id, session, patience)
         try:
             if confirmed and isinstance(confirmed[-1], Committed):
                 await self._stores.carry_out(confirmed[-1], patience)
@@ -248,15 +247,16 @@ class Head:
             return await self._refused(Declined(result, found), run_id, session, patience)  # type: ignore[arg-type]  # a refusal
         return Later("unknown_actor", found.record.task.actor if found.record else "", None)
 
-    async def _knowing_more(self, command: c.Claim, record: Record | None, patience: Patience) -> c.Claim | None:
+    async def _knowing_more(self, command: c.Claim, found: Found, patience: Patience) -> c.Claim | None:
         """The claim again, with what can be found out about those who are in its way; None if that changes nothing.
 
         A session without an entry is *not* closed here: only a supervisor that has watched for a ttl may conclude that.
         Bodies of this very process that are gone are confirmed.
         """
+        record = found.record
         if record is None:
             return None
-        gone = await self._confirm_gone(record, command.run_id, command.session, patience)
+        gone = await self._confirm_gone(found, command.run_id, command.session, patience)
         holder = record.holder
         own = holder is not None and holder.session == command.session and not self._table.goes_on(holder)
         own_lost = holder if own else None
@@ -280,15 +280,21 @@ class Head:
         )
 
     async def _confirm_gone(
-        self, record: Record, run_id: str, session: str, patience: Patience
+        self, found: Found, run_id: str, session: str, patience: Patience
     ) -> list[Committed | Declined]:
         """Take bodies of this very process that are gone out of ``previous``: what came of each attempt to.
 
         ``run_id`` is that of the delivery at hand, which has its run's place in the table and no body yet.
         """
+        record, runs = found.record, self._stores.runs
+        if record is None:
+            return []
         return [
-            await self._stores.runs.take(
-                record.key, c.Confirm(holder=entry.holder(), tag=self._stores.clock.new_id()), patience
+            await runs.take(
+                record.key,
+                c.Confirm(holder=entry.holder(), tag=self._stores.clock.new_id()),
+                patience,
+                since=found.revision,
             )
             for entry in record.previous
             if entry.session == session and not self._has_body(entry.run_id, entry.attempt, run_id)
