@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tenure import App, Client, Limit
+from tenure import App, Client, Context, Limit
 from tenure.core import commands as c
 from tenure.core.errors import Unavailable
 from tenure.metrics import Metrics
@@ -22,6 +22,7 @@ from tenure.supervisor.census import Census
 from tenure.supervisor.places import Places
 from tenure.switchboard import Switchboard
 from tenure.worker.head import Head
+from tenure.worker.tail import Tail
 from tests.conftest import Workers
 from tests.deposed import Deposed
 from tests.integration.test_deposed_refusals import Go, asked_at, remembers, runs
@@ -46,6 +47,10 @@ def app(app: App, go: Go) -> App:
 
     @app.actor(queue="two")
     async def other(text: str) -> str:
+        return text
+
+    @app.actor(timeout=60.0)
+    async def timed(text: str) -> str:
         return text
 
     @app.actor(limits=[Limit(1)])
@@ -156,6 +161,21 @@ def unheard_claim(stores: Stores, patch: pytest.MonkeyPatch) -> asyncio.Event:
 
     patch.setattr(stores.runs, "commit", commit)
     return claimed
+
+
+async def test_a_body_that_overstays_holds_its_key_though_its_claim_is_not_shown(
+    app: App, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for fenced: its place and its slot were given away, and the record kept it as its holder."""
+    stores = client.stores
+    deposed = await remembers(stores, "k", monkeypatch)
+    run = await client.submit(app.actors["timed"].call("y"), key="k")
+    claimed = await stores.runs.commit("k", c.Claim(session="s", run_id=run.run_id, next_run_id=""))
+    assert isinstance(claimed, Committed)
+    body = Context(app=app, record=claimed.record, fence=claimed.revision, session="s", now=stores.clock.now)
+    deposed.left = _A_READ_AND_HOW_FAR
+    assert await Tail(stores).evict(body, stores.runs.patience()) is not None, "not yet"
+    assert not deposed.left
 
 
 async def test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_so_far(

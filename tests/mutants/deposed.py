@@ -113,6 +113,13 @@ DEPOSED = (
         (_READS + "test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_so_far",),
     ),
     Guard(
+        "deposed: [49] a body that overstays is not fenced because its claim is not shown",
+        "src/tenure/worker/tail.py",
+        "patience, since=context.fence)",
+        "patience)",
+        (_READS + "test_a_body_that_overstays_holds_its_key_though_its_claim_is_not_shown",),
+    ),
+    Guard(
         "deposed: an old wake-up's revision is not waited for",
         "src/tenure/nats/work.py",
         "self.revision if now - self.stored_at < DEPOSED_SECONDS else 0",

@@ -114,7 +114,7 @@ class Tail:
             jitter=self._stores.clock.random(),
             tag=self._stores.clock.new_id(),
         )
-        result = await self._stores.runs.take(context.key, command, patience)
+        result = await self._stores.runs.take(context.key, command, patience, since=context.fence)
         return result if isinstance(result, Committed) else result.refused.retry_at
 
     async def _command(
