@@ -6,7 +6,7 @@ thread is where there is none: ``loops.Companion``).
 Owns the session entry (created before the first claim, renewed by CAS every ttl/5, closed at the end or, if that failed,
 by the process's next session; never created again), the watch for stop signals, and the in-progress acks of every wake-up
 in hand. Trust runs from the *send* of the last confirmed renewal [17]. A refused renewal is read: only ``closed`` or missing
-ends the session [18].
+ends the session [18], and nothing that a leader shows which was deposed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tenure.core.subjects import Names
 from tenure.loops import Companion
 from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
-from tenure.nats.sessions import Sessions
+from tenure.nats.sessions import SeenSession, Sessions
 from tenure.nats.urls import in_this_loop
 from tenure.telemetry import get_logger
 
@@ -197,13 +197,13 @@ class Lease:
                 continue
             beat = replace(self._session, beat=self._session.beat + 1)
             try:
-                revision = await sessions.write(beat, self._revision, timeout=patience)
-                if revision:
-                    self._session, self._revision = beat, revision
+                swapped = await sessions.swap(beat, self._revision, timeout=patience)
+                if swapped.revision:
+                    self._session, self._revision = beat, swapped.revision
                     self._trusted_until = trusted_until(sent, self._session.ttl)
                     self._heard()
                 else:
-                    pause = await self._refused(sessions)
+                    pause = await self._refused(sessions, swapped.met)
             except (NotSent, Lost, Unavailable) as error:
                 self._not_heard(error)
                 pause = _RETRY_SECONDS
@@ -224,14 +224,24 @@ class Lease:
             self._unheard_since = None
             _log.info("lease.renewed", session=self.id, after_seconds=seconds)
 
-    async def _refused(self, sessions: Sessions) -> float:
-        """The entry has another revision: mine by a renewal whose answer was lost, or somebody closed it."""
-        seen = await sessions.read(self.id)
+    async def _refused(self, sessions: Sessions, met: int) -> float:
+        """The entry has another revision: mine by a renewal whose answer was lost, or somebody closed it. Seconds to pause.
+
+        Raises Unavailable for what is older than what the refusal has met, or nothing of a leader that has counted less than I
+        have seen: it may have been deposed.
+        """
+        found = await sessions.find(self.id)
+        if found.revision < met or (
+            not found.revision and await sessions.last(Patience(self._clock, 0.0)) < self._revision
+        ):
+            raise Unavailable("its entry cannot be seen: it is older than it was")
+        seen = found if isinstance(found, SeenSession) else None
         if seen is None or seen.session.closed is not None:
             self._lose(f"closed: {seen.session.closed}" if seen else "its entry is gone")
             return self._session.ttl
+        pause = 0.0 if seen.revision > self._revision else _RETRY_SECONDS  # the next one may be refused as this one was
         self._session, self._revision = seen.session, seen.revision
-        return 0.0
+        return pause
 
     def _lose(self, why: str) -> None:
         if self._lost is None:

@@ -16,6 +16,7 @@ from tenure.config import Config
 from tenure.core.subjects import Names
 from tenure.lease import Lease
 from tenure.nats.sessions import Sessions
+from tenure.nats.swaps import Swapped
 from tests import logged
 from tests.proxy import Proxy
 from tests.support import wait_until
@@ -92,13 +93,13 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
     caplog.set_level(logging.INFO, "tenure.lease")
     monkeypatch.setattr("tenure.lease._RETRY_SECONDS", 0.01)
     tries: list[str] = []
-    write = Sessions.write
+    swap = Sessions.swap
 
-    async def counting(sessions: Sessions, *args: Any, **options: Any) -> int:
+    async def counting(sessions: Sessions, *args: Any, **options: Any) -> Swapped:
         tries.append("")
-        return await write(sessions, *args, **options)
+        return await swap(sessions, *args, **options)
 
-    monkeypatch.setattr(Sessions, "write", counting)
+    monkeypatch.setattr(Sessions, "swap", counting)
 
     def told(what: str) -> int:
         return sum(record.getMessage().startswith(what) for record in caplog.records)

@@ -18,6 +18,7 @@ _FORGET = (
 _REFUSED = REAL + "test_deposed_refusals.py::"
 _READS = REAL + "test_deposed_reads.py::"
 _BOUNDS = STORE + "test_bounds_deposed.py::"
+_OTHERS = REAL + "test_deposed_others.py::"
 
 DEPOSED = (
     Guard(
@@ -344,5 +345,54 @@ DEPOSED = (
         "        return not await self._owes(seen, patience)",
         "        return True",
         (_FORGET,),
+    ),
+    Guard(
+        "deposed: that nothing is to be switched is not believed of a first read",
+        "src/tenure/nats/switches.py",
+        "            if same and proven and found.revision >= since:\n",
+        "            if same:\n",
+        (_OTHERS + "test_what_is_paused_is_resumed_though_a_deposed_leader_does_not_show_it",),
+    ),
+    Guard(
+        "deposed: what is paused is not changed on what is older than a refusal",
+        "src/tenure/nats/switches.py",
+        "            found = await self._read_on(since, patience)\n",
+        "            found = await self._read(patience)\n",
+        (_OTHERS + "test_a_refused_change_is_not_made_again_on_what_is_older_than_its_refusal",),
+    ),
+    Guard(
+        "deposed: what is paused is not changed on what is older than was read before an older refusal",
+        "src/tenure/nats/switches.py",
+        "            since = max(since, found.revision, swapped.met)\n",
+        "            since = swapped.met\n",
+        (_OTHERS + "test_what_a_deposed_leader_refuses_is_not_decided_on_what_it_shows",),
+    ),
+    Guard(
+        "deposed: what names nothing newer as it refuses proves nothing of what is paused",
+        "src/tenure/nats/switches.py",
+        "            if swapped.met > found.revision:\n",
+        "            if True:\n",
+        (_OTHERS + "test_a_change_that_a_deposed_leader_refuses_is_made_again_after_a_pause",),
+    ),
+    Guard(
+        "deposed: a session is not gone because nothing as new as its refusal has met is shown",
+        "src/tenure/lease.py",
+        "        if found.revision < met or (\n",
+        "        if (\n",
+        (_OTHERS + "test_a_session_whose_renewal_was_not_answered_is_not_given_up_on_what_is_older",),
+    ),
+    Guard(
+        "deposed: a session is not gone because a leader that never had it refuses its renewal",
+        "src/tenure/lease.py",
+        "            not found.revision and await sessions.last(Patience(self._clock, 0.0)) < self._revision\n",
+        "            False\n",
+        (_OTHERS + "test_a_session_is_not_given_up_because_a_leader_without_it_has_refused_its_renewal",),
+    ),
+    Guard(
+        "deposed: a session is not renewed without a pause on what was refused already",
+        "src/tenure/lease.py",
+        "        pause = 0.0 if seen.revision > self._revision else _RETRY_SECONDS",
+        "        pause = 0.0",
+        (_OTHERS + "test_a_session_that_is_gone_is_noticed_though_a_deposed_leader_still_shows_it",),
     ),
 )

@@ -118,8 +118,8 @@ SWITCHES = (
     Guard(
         "switch: an answer to a change that was lost is found again",
         "src/tenure/nats/switches.py",
-        "                return Changed(first if unsure else board, board)\n",
-        "                return Changed(board, board)\n",
+        "        return Changed(first if unsure and same else board, after)\n",
+        "        return Changed(board, after)\n",
         (REAL + "test_switches.py::test_an_answer_that_is_lost_is_no_change_that_is_lost",),
     ),
     Guard(

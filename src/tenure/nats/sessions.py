@@ -33,11 +33,11 @@ from tenure.core.sessions import (
 )
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
-from tenure.nats.asking import cause, told_by
+from tenure.nats.asking import cause, last_of, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE
+from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE, Swapped, met_by
 from tenure.nats.watch import Watch
 from tenure.telemetry import get_logger
 
@@ -107,16 +107,20 @@ class Sessions:
                 msg = f"cannot create a session: {why}"
                 raise Unavailable(msg)
 
-    async def write(self, session: Session, revision: int, *, timeout: float | None = None) -> int:
+    async def write(self, session: Session, revision: int) -> int:
         """One CAS: renew or close. Its revision, or 0 if refused. Raises NotSent or Lost (then its fate is unknown)."""
+        return (await self.swap(session, revision)).revision
+
+    async def swap(self, session: Session, revision: int, *, timeout: float | None = None) -> Swapped:
+        """The same, and what a refusal has met."""
         headers = {EXPECT: str(revision)}
         if session.closed is not None:
             headers["Nats-TTL"] = f"{CLOSED_KEPT_SECONDS}s"
         ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers, timeout=timeout)
         if ack.error is None:
-            return ack.seq
+            return Swapped(ack.seq, unsure=False)
         if ack.error.err_code == WRONG_SEQUENCE:
-            return 0
+            return Swapped(0, unsure=False, met=met_by(ack.error))
         raise Lost(ack.error.description)
 
     async def read(self, session: str, patience: Patience | None = None) -> SeenSession | None:
@@ -136,6 +140,10 @@ class Sessions:
                     raise
         entry = _decoded(decode_session, subject, data)
         return NoSession(revision) if entry is None else SeenSession(entry, revision)
+
+    async def last(self, patience: Patience) -> int:
+        """The highest revision that the leader has given. Raises Unavailable."""
+        return await last_of(self._conn, self._names.sessions_stream, patience)
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> bool:
         """Tell the process of ``holder`` to stop its body; once is enough: False if it is told already.

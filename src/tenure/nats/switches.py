@@ -7,32 +7,41 @@ to do. As with records every write is a compare-and-swap, and one of unknown fat
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from tenure.core.errors import InvalidCall, UnreadableRecord
+from tenure.core.errors import InvalidCall, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.core.switches import SCHEMA, Board, board_fault
-from tenure.nats.asking import ask
+from tenure.nats.asking import ask, last_of, no_older
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.swaps import EXPECT, swap
+from tenure.nats.swaps import EXPECT, Swapped, swap
 from tenure.nats.watch import Watch
 
 _REMOVED = "KV-Operation"
+_WHAT = "what is paused and blocked"
 
 
 class Changed(Struct, frozen=True):
-    """The board before a change and after it: equal if nothing had to be stored."""
+    """The board before a change and after it: equal if nothing had to be changed."""
 
     before: Board
     after: Board
+
+
+class _Found(Struct, frozen=True):
+    """A board and its revision, or that of the mark of its end; an empty one and 0: there is neither."""
+
+    board: Board
+    revision: int
 
 
 class Switches:
@@ -45,53 +54,68 @@ class Switches:
 
     async def read(self, patience: Patience) -> Board:
         """The board; an empty one if there is none. Raises Unavailable, UnreadableRecord for what is none of ours."""
-        return (await self._read(patience))[0]
+        return (await self._read(patience)).board
 
     async def change(self, decide: Callable[[Board], Board], patience: Patience) -> Changed:
         """Store what ``decide`` makes of the board, which must come to the same if it is asked once more.
 
-        Raises InvalidCall where it is too much, Unavailable, OutcomeUnknown, UnreadableRecord.
+        That nothing is to be changed is believed of what is no older than what a refusal of this very call has met; else the
+        board is written as it was read, for a leader that was deposed may have shown it. Raises InvalidCall where it is too
+        much, Unavailable, OutcomeUnknown, UnreadableRecord.
         """
-        board, revision = await self._read(patience)
-        first, unsure = board, False
+        found = await self._read(patience)
+        first, unsure, proven, since = found.board, False, False, 0
         while True:
+            board = found.board
             after = decide(board)
-            if after == board:  # a write of unknown fate was ours, if there was one: it began with the first
-                return Changed(first if unsure else board, board)
+            same = after == board
+            if same and proven and found.revision >= since:
+                break
             fault = board_fault(after) if len(after.switches) > len(board.switches) else ""
             if fault:
                 raise InvalidCall(fault, field=None)
-            written, repeated = await self._write(after, revision, patience)
-            if written:
-                return Changed(board, after)
-            unsure = unsure or repeated
-            board, revision = await self._read(patience)
+            swapped = await self._write(after, found.revision, patience)
+            if swapped.revision:
+                break
+            if swapped.unsure and not same:
+                first, unsure = board, True
+            since = max(since, found.revision, swapped.met)
+            if swapped.met > found.revision:
+                proven = True
+            elif not await patience.pause():  # who refuses is older than who was read from
+                raise Unavailable(f"cannot write {_WHAT}: it is older than it was")
+            found = await self._read_on(since, patience)
+        # a write of unknown fate was ours, if there was one: it began with the first
+        return Changed(first if unsure and same else board, after)
 
-    async def _read(self, patience: Patience) -> tuple[Board, int]:
+    async def _read_on(self, since: int, patience: Patience) -> _Found:
+        """Nothing older than ``since``. Raises as ``no_older``."""
+        last = partial(last_of, self._conn, self._names.runs_stream, patience)
+        return await no_older(partial(self._read, patience), since, last, patience, _WHAT)
+
+    async def _read(self, patience: Patience) -> _Found:
         call, body = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.board}
-        what = "read what is paused and blocked"
-        answer = await ask(self._conn, call, body, patience, what=what, absent=(NO_MESSAGE,))
+        answer = await ask(self._conn, call, body, patience, what=f"read {_WHAT}", absent=(NO_MESSAGE,))
         if answer is None:
-            return Board(), 0
+            return _Found(Board(), 0)
         message: dict[str, Any] = answer["message"]
         headers = msgspec.convert(message.get("hdrs", ""), bytes)
         revision = int(message["seq"])
         if f"{_REMOVED}:".encode() in headers:
-            return Board(), revision
-        return _board(self._codec, msgspec.convert(message.get("data", ""), bytes)), revision
+            return _Found(Board(), revision)
+        return _Found(_board(self._codec, msgspec.convert(message.get("data", ""), bytes)), revision)
 
-    async def _write(self, board: Board, revision: int, patience: Patience) -> tuple[bool, bool]:
-        """One CAS, repeated until its fate is known: (whether it is stored, whether it could have happened unseen)."""
-        revision, unsure, _ = await swap(
+    async def _write(self, board: Board, revision: int, patience: Patience) -> Swapped:
+        """One CAS, repeated until its fate is known."""
+        return await swap(
             self._conn,
             self._names.board,
             self._codec.encode_board(board),
             {EXPECT: str(revision)},
             patience,
             stream=self._names.runs_stream,
-            what="what is paused and blocked",
+            what=_WHAT,
         )
-        return revision > 0, unsure
 
     def watch(self, on_board: Callable[[Board | UnreadableRecord], None]) -> Watch:
         """A watch that calls ``on_board`` with the board, and again whenever it has changed."""
@@ -119,9 +143,9 @@ def _board(codec: Codec, data: bytes) -> Board:
     try:
         board = codec.decode_board(data)
     except UNREADABLE as error:
-        msg = f"what is paused and blocked cannot be read ({error}), {len(data)} bytes"
+        msg = f"{_WHAT} cannot be read ({error}), {len(data)} bytes"
         raise UnreadableRecord(msg) from error
     if board.schema > SCHEMA:
-        msg = f"what is paused and blocked was written by a newer Tenure (form {board.schema}, known: {SCHEMA}): upgrade this process"
+        msg = f"{_WHAT} was written by a newer Tenure (form {board.schema}, known: {SCHEMA}): upgrade this process"
         raise UnreadableRecord(msg)
     return board
