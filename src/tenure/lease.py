@@ -231,9 +231,8 @@ class Lease:
         have seen: it may have been deposed.
         """
         found = await sessions.find(self.id)
-        if found.revision < met or (
-            not found.revision and await sessions.last(Patience(self._clock, 0.0)) < self._revision
-        ):
+        once = Patience(self._clock, 0.0)
+        if found.revision < met or (not found.revision and not await sessions.is_gone(self.id, self._revision, once)):
             raise Unavailable("its entry cannot be seen: it is older than it was")
         seen = found if isinstance(found, SeenSession) else None
         if seen is None or seen.session.closed is not None:

@@ -25,7 +25,7 @@ from tests.support import close_session, wait_until
 async def remembers(stores: Stores, patch: pytest.MonkeyPatch) -> Deposed:
     """It goes on knowing what is paused now, and how far it had counted."""
     deposed = Deposed(stores.conn, patch)
-    await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}")
+    await deposed.sees(f"STREAM.INFO.{stores.names.runs_stream}", {"subjects_filter": stores.names.board})
     await deposed.sees(f"STREAM.MSG.GET.{stores.names.runs_stream}", {"last_by_subj": stores.names.board})
     return deposed
 
@@ -171,7 +171,7 @@ class Leaders:
         self._subject = client.app.names.session(self.lease.id)
         stream = client.app.names.sessions_stream
         self._read = f"$JS.API.STREAM.MSG.GET.{stream}", msgspec.json.encode({"last_by_subj": self._subject})
-        self._info = f"$JS.API.STREAM.INFO.{stream}", b""
+        self._info = f"$JS.API.STREAM.INFO.{stream}", msgspec.json.encode({"subjects_filter": self._subject})
 
         async def request(conn: Connection, *args: Any, **more: Any) -> Answer:
             return await self._answered(conn, *args, **more)

@@ -33,7 +33,7 @@ from tenure.core.sessions import (
 )
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
-from tenure.nats.asking import cause, last_of, told_by
+from tenure.nats.asking import cause, has_had, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -141,9 +141,10 @@ class Sessions:
         entry = _decoded(decode_session, subject, data)
         return NoSession(revision) if entry is None else SeenSession(entry, revision)
 
-    async def last(self, patience: Patience) -> int:
-        """The highest revision that the leader has given. Raises Unavailable."""
-        return await last_of(self._conn, self._names.sessions_stream, patience)
+    async def is_gone(self, session: str, revision: int, patience: Patience) -> bool:
+        """Whether a leader that has counted up to the session's revision has no entry of it. Raises Unavailable."""
+        subject = self._names.session(session)
+        return await has_had(self._conn, self._names.sessions_stream, subject, revision, patience)
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> bool:
         """Tell the process of ``holder`` to stop its body; once is enough: False if it is told already.

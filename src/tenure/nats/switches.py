@@ -19,7 +19,7 @@ from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.core.switches import SCHEMA, Board, board_fault
-from tenure.nats.asking import ask, last_of, no_older
+from tenure.nats.asking import ask, has_had, no_older
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -90,8 +90,8 @@ class Switches:
 
     async def _read_on(self, since: int, patience: Patience) -> _Found:
         """Nothing older than ``since``. Raises as ``no_older``."""
-        last = partial(last_of, self._conn, self._names.runs_stream, patience)
-        return await no_older(partial(self._read, patience), since, last, patience, _WHAT)
+        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.board, since, patience)
+        return await no_older(partial(self._read, patience), since, gone, patience, _WHAT)
 
     async def _read(self, patience: Patience) -> _Found:
         call, body = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.board}
