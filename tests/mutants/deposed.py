@@ -17,9 +17,66 @@ _FORGET = (
 
 _REFUSED = REAL + "test_deposed_refusals.py::"
 _READS = REAL + "test_deposed_reads.py::"
+_ANSWERS = REAL + "test_deposed_answers.py::"
 _BOUNDS = STORE + "test_bounds_deposed.py::"
 
 DEPOSED = (
+    Guard(
+        "deposed: a cancel of the inbox that finds nothing to do is not acknowledged on one read",
+        "src/tenure/supervisor/commands.py",
+        "        while unsure and stored and isinstance(result, Declined)",
+        "        while False and isinstance(result, Declined)",
+        (_ANSWERS + "test_a_cancel_is_not_acknowledged_because_its_run_is_not_shown",),
+    ),
+    Guard(
+        "deposed: what a cancel has found is stored once more where there are copies, and for a new command",
+        "src/tenure/supervisor/commands.py",
+        "        return self._stores.topology.session_copies > 1 and age < DEPOSED_SECONDS\n",
+        "        return age >= 0\n",
+        (_ANSWERS + "test_what_is_shown_is_believed_on_one_server_and_of_an_old_command",),
+    ),
+    Guard(
+        "deposed: a submit that comes again joins no run on one read",
+        "src/tenure/supervisor/commands.py",
+        "and (unsure or not again) else None",
+        "and not again else None",
+        (_ANSWERS + "test_a_submit_that_comes_again_does_not_join_a_run_that_is_over",),
+    ),
+    Guard(
+        "deposed: what is told without a write is told by who has counted as far as was seen",
+        "src/tenure/nats/belief.py",
+        "        while (counted := await self.last(patience)) < known:\n",
+        "        while (counted := await self.last(patience)) < 0:\n",
+        (_ANSWERS + "test_who_has_stored_a_run_is_not_told_that_it_is_not_there",),
+    ),
+    Guard(
+        "deposed: a cancel without a handle is told nothing on one read",
+        "src/tenure/client.py",
+        "runs.read_for(key, c.Cancel(run_id=run_id), patience, blind=blind, since=since)",
+        "runs.read(key, patience, blind=blind, since=since)",
+        (_ANSWERS + "test_who_has_stored_a_run_is_not_told_that_it_is_not_there",),
+    ),
+    Guard(
+        "deposed: nor is who starts a run before its time",
+        "src/tenure/client.py",
+        "stores.runs.read_for(key, c.Trigger(), patience)",
+        "stores.runs.read(key, patience)",
+        (_ANSWERS + "test_who_has_stored_a_run_is_not_told_that_it_is_not_there",),
+    ),
+    Guard(
+        "deposed: nor is who purges",
+        "src/tenure/unread.py",
+        "stores.runs.read_for(key, command, patience, blind=blind)",
+        "stores.runs.read(key, patience, blind=blind)",
+        (_ANSWERS + "test_who_has_stored_a_run_can_purge_it_though_it_is_not_shown",),
+    ),
+    Guard(
+        "deposed: a bucket that counts from the start again is waited for once",
+        "src/tenure/nats/belief.py",
+        "                self._newest = counted  # it counts from the start again: not waited for a second time\n",
+        "",
+        (_ANSWERS + "test_a_bucket_that_counts_from_the_start_again_is_believed_and_waited_for_once",),
+    ),
     Guard(
         "deposed: [48] nothing is decided on what is older than what a refused write has met",
         "src/tenure/nats/runs.py",

@@ -31,6 +31,7 @@ from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.core.upkeep import forgotten
 from tenure.nats.asking import NO_STREAM, gone, is_gone, last_of, no_older
+from tenure.nats.belief import Belief
 from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -112,14 +113,13 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     }
 
 
-class Runs:
+class Runs(Belief):
     """Records of one namespace."""
 
     def __init__(self, conn: Connection, names: Names, clock: Clock, newest: int, codec: Codec) -> None:
         self._newest = newest  # the highest revision known to exist: what has a lower one was not written after now
         self.codec = codec
-        self._conn = conn
-        self._names = names
+        self._conn, self._names = conn, names
         self.clock = clock
         self.conflicts: Callable[[str], None] = lambda _operation: None
         self.count: Callable[[tuple[Count, ...]], None] | None = None
