@@ -248,7 +248,7 @@ class Client(Holding, Bulk):
     async def _start_early(self, key: str) -> Run[Any]:
         stores, patience = self.stores, self.stores.runs.patience()
         while True:
-            found = await stores.runs.read(key, patience)
+            found = await stores.runs.read_for(key, c.Trigger(), patience)
             if found.record is None:
                 msg = f"there is no key {key!r}"
                 raise InvalidCall(msg, field="key").about(key=key)
@@ -333,7 +333,7 @@ class Client(Holding, Bulk):
         stores, runs = self.stores, self.stores.runs
         while True:
             patience = runs.patience()
-            found = await runs.read(key, patience, blind=blind, since=since)
+            found = await runs.read_for(key, c.Cancel(run_id=run_id), patience, blind=blind, since=since)
             if found.record is None:
                 return Cancelled(outcome="not_found", key=key)
             pin = run_id or found.record.run_id
@@ -385,10 +385,10 @@ class Client(Holding, Bulk):
         ``encrypted``: also of a record that does not open, because its key is lost; what it owes to others is lost with it.
         """
         key, run_id = check_key(key), check_run_id(run_id)
-        at = await forgettable(self.stores, key) if encrypted else None
+        command, stores = c.Purge(run_id=run_id or ""), self.stores
+        at = await forgettable(stores, key, command, blind=encrypted)
         # After a write of unknown fate a record is the next life, not the one that was to be forgotten.
-        command = c.Purge(run_id=run_id or "")
-        result = await self.stores.runs.commit(key, command, at=at, once=lambda record: record is None, blind=encrypted)
+        result = await stores.runs.commit(key, command, at=at, once=lambda record: record is None, blind=encrypted)
         if isinstance(result, Committed):
             return True
         record = result.found.record

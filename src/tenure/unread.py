@@ -31,10 +31,10 @@ async def end_stop(stores: Stores, told: Cancelled) -> Cancelled:
     return cancelled_of(result.record, told.run_id) if isinstance(result, Committed) else told
 
 
-async def forgettable(stores: Stores, key: str) -> Found:
-    """The key as it stands, for its purge: without what an unread record owes to others, and without bodies that are gone."""
+async def forgettable(stores: Stores, key: str, command: c.Purge, *, blind: bool) -> Found:
+    """The key as it stands, for its purge: of an unread record without what it owes to others, and without bodies that are gone."""
     patience = stores.runs.patience()
-    found = await stores.runs.read(key, patience, blind=True)
+    found = await stores.runs.read_for(key, command, patience, blind=blind)
     record, now = found.record, stores.clock.now()
     if not found.box or record is None:
         return found

@@ -26,6 +26,7 @@ from tests.mutants.deeds import DEEDS
 from tests.mutants.deeds_gaps import GAPS
 from tests.mutants.deeds_rates import RATES
 from tests.mutants.deposed import DEPOSED
+from tests.mutants.deposed_reads import DEPOSED_READS
 from tests.mutants.field import FIELD
 from tests.mutants.guard import Guard
 from tests.mutants.inputs import INPUTS
@@ -43,6 +44,7 @@ GUARDS = (
     *DECISIONS,
     *DEEDS,
     *DEPOSED,
+    *DEPOSED_READS,
     *FIELD,
     *GAPS,
     *INPUTS,

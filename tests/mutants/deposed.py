@@ -16,9 +16,7 @@ _FORGET = (
 )
 
 _REFUSED = REAL + "test_deposed_refusals.py::"
-_READS = REAL + "test_deposed_reads.py::"
 _BOUNDS = STORE + "test_bounds_deposed.py::"
-_OTHERS = REAL + "test_deposed_others.py::"
 
 DEPOSED = (
     Guard(
@@ -74,100 +72,6 @@ DEPOSED = (
         "holder, patience, since=found.revision)",
         "holder, patience)",
         (_REFUSED + "test_an_attempt_that_was_given_up_is_confirmed_though_its_replace_is_not_shown",),
-    ),
-    Guard(
-        "deposed: [49] a run whose wake-up is here is not over because it is not shown",
-        "src/tenure/worker/head.py",
-        "read_on(key, delivery.since(self._stores.clock.now()), patience)",
-        "read(key, patience)",
-        (
-            _READS + "test_a_run_of_an_actor_unknown_here_is_not_over_because_it_is_not_shown",
-            _READS + "test_an_attempt_of_unknown_fate_is_found_though_its_run_is_not_shown",
-        ),
-    ),
-    Guard(
-        "deposed: [49] nor is a large one, which is read before",
-        "src/tenure/worker/handler.py",
-        "await self._stores.runs.read_on(key, since, patience)",
-        "await self._stores.runs.read(key, patience)",
-        (_READS + "test_a_large_run_is_not_over_because_an_older_one_is_shown",),
-    ),
-    Guard(
-        "deposed: [49] what is left of an attempt is confirmed though its replace is not shown",
-        "src/tenure/worker/head.py",
-        "                since=found.revision,\n",
-        "",
-        (_READS + "test_what_is_left_of_an_attempt_is_confirmed_though_its_replace_is_not_shown",),
-    ),
-    Guard(
-        "deposed: [49] that nothing is there is not believed of who has not counted so far",
-        "src/tenure/nats/asking.py",
-        'return int(state["last_seq"]) >= since and not',
-        "return not",
-        (_READS + "test_a_run_of_an_actor_unknown_here_is_not_over_because_it_is_not_shown",),
-    ),
-    Guard(
-        "deposed: [49] nor of one for whom another has counted",
-        "src/tenure/nats/asking.py",
-        ' and not state.get("subjects")',
-        "",
-        (_READS + "test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_so_far",),
-    ),
-    Guard(
-        "deposed: [49] a body that overstays is not fenced because its claim is not shown",
-        "src/tenure/worker/tail.py",
-        "patience, since=context.fence)",
-        "patience)",
-        (_READS + "test_a_body_that_overstays_holds_its_key_though_its_claim_is_not_shown",),
-    ),
-    Guard(
-        "deposed: an old wake-up's revision is not waited for",
-        "src/tenure/nats/work.py",
-        "self.revision if now - self.stored_at < DEPOSED_SECONDS else 0",
-        "self.revision",
-        (STORE + "test_work.py::test_a_large_record_travels_by_name_only",),
-    ),
-    Guard(
-        "deposed: a wake-up that carries no record says at which revision its key was",
-        "src/tenure/nats/work.py",
-        "head.r if ours else 0, bool",
-        "head.r if found else 0, bool",
-        (STORE + "test_work.py::test_a_large_record_travels_by_name_only",),
-    ),
-    Guard(
-        "deposed: so does one that is offered",
-        "src/tenure/nats/handover.py",
-        "delivery.reply, delivery.revision)",
-        "delivery.reply)",
-        (STORE + "test_handover.py::test_an_offer_goes_to_one_of_those_who_know_the_actor",),
-    ),
-    Guard(
-        "deposed: [49] no start is dropped because of one entry that is shown",
-        "src/tenure/pacing.py",
-        "decided.write or (not pace.seen and _drops(decided))",
-        "decided.write",
-        (_BOUNDS + "test_no_start_is_dropped_because_of_an_entry_that_a_deposed_leader_shows",),
-    ),
-    Guard(
-        "deposed: [49] nor is one whose older body was confirmed",
-        "src/tenure/worker/head.py",
-        "await self._stores.runs.read_on(key, result.found.revision, patience)",
-        "await self._stores.runs.read(key, patience)",
-        (_READS + "test_a_run_whose_older_body_was_confirmed_is_not_over_because_it_is_not_shown",),
-    ),
-    Guard(
-        "deposed: [49] a place is not given back because the run that has it is not shown once",
-        "src/tenure/supervisor/places.py",
-        "stores.runs.last(patience) >= revision and not await self._is_wanted(name, permit, patience)",
-        "stores.runs.last(patience) >= revision",
-        (_READS + "test_a_place_is_not_given_back_because_the_run_that_has_it_is_not_shown",),
-    ),
-    Guard(
-        "deposed: [49] nor by who has not counted so far",
-        "src/tenure/supervisor/places.py",
-        "return await stores.runs.last(patience) >= revision and not",
-        "return await stores.runs.last(patience) >= 0 and not",
-        (_READS + "test_a_place_is_not_given_back_because_the_run_that_has_it_is_not_shown",),
     ),
     Guard(
         "deposed: places are not counted by an entry older than the last one seen",
@@ -345,54 +249,5 @@ DEPOSED = (
         "        return not await self._owes(seen, patience)",
         "        return True",
         (_FORGET,),
-    ),
-    Guard(
-        "deposed: that nothing is to be switched is not believed of a first read",
-        "src/tenure/nats/switches.py",
-        "            if same and proven and found.revision >= since:\n",
-        "            if same:\n",
-        (_OTHERS + "test_what_is_paused_is_resumed_though_a_deposed_leader_does_not_show_it",),
-    ),
-    Guard(
-        "deposed: what is paused is not changed on what is older than a refusal",
-        "src/tenure/nats/switches.py",
-        "            found = await self._read_on(since, patience)\n",
-        "            found = await self._read(patience)\n",
-        (_OTHERS + "test_a_refused_change_is_not_made_again_on_what_is_older_than_its_refusal",),
-    ),
-    Guard(
-        "deposed: what is paused is not changed on what is older than was read before an older refusal",
-        "src/tenure/nats/switches.py",
-        "            since = max(since, found.revision, swapped.met)\n",
-        "            since = swapped.met\n",
-        (_OTHERS + "test_what_a_deposed_leader_refuses_is_not_decided_on_what_it_shows",),
-    ),
-    Guard(
-        "deposed: what names nothing newer as it refuses proves nothing of what is paused",
-        "src/tenure/nats/switches.py",
-        "            if swapped.met > found.revision:\n",
-        "            if True:\n",
-        (_OTHERS + "test_a_change_that_a_deposed_leader_refuses_is_made_again_after_a_pause",),
-    ),
-    Guard(
-        "deposed: a session is not gone because nothing as new as its refusal has met is shown",
-        "src/tenure/lease.py",
-        "if found.revision < met or (not",
-        "if (not",
-        (_OTHERS + "test_a_session_whose_renewal_was_not_answered_is_not_given_up_on_what_is_older",),
-    ),
-    Guard(
-        "deposed: a session is not gone because a leader that never had it refuses its renewal",
-        "src/tenure/lease.py",
-        " or (not found.revision and not await sessions.is_gone(self.id, self._revision, once))",
-        "",
-        (_OTHERS + "test_a_session_is_not_given_up_because_a_leader_without_it_has_refused_its_renewal",),
-    ),
-    Guard(
-        "deposed: a session is not renewed without a pause on what was refused already",
-        "src/tenure/lease.py",
-        "        pause = 0.0 if seen.revision > self._revision else _RETRY_SECONDS",
-        "        pause = 0.0",
-        (_OTHERS + "test_a_session_that_is_gone_is_noticed_though_a_deposed_leader_still_shows_it",),
     ),
 )

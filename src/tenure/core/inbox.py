@@ -15,7 +15,7 @@ Fate = Literal["applied", "kept", "live", "crowded"]
 
 
 def expects_nothing(command: c.Submit | c.Replace | c.Cancel) -> bool:
-    """Whether its first try has read nothing, and so need not look whether its message is still stored.
+    """Whether its first try has read nothing, and so need not look whether its message is still stored; nor need later ones read.
 
     A submit expects that there is no such key: a mark that is forgotten was in a record, whose key leaves a trace for an hour.
     """
@@ -29,6 +29,11 @@ def fate_of(command: c.Submit | c.Replace | c.Cancel, why: Why | None) -> Fate:
     if why is Why.CROWDED:
         return "crowded"
     return "live" if why is Why.LIVE and may_be_rejected(command) else "kept"
+
+
+def is_told_on_a_read(command: c.Submit | c.Replace | c.Cancel, why: Why) -> bool:
+    """Whether nothing is written for it because of what was read: a submit has met in its CAS what it joins."""
+    return isinstance(command, c.Cancel) and fate_of(command, why) == "kept"
 
 
 def may_be_rejected(command: c.Submit | c.Replace | c.Cancel) -> bool:

@@ -30,7 +30,8 @@ from tenure.core.sealing import Codec
 from tenure.core.subjects import Names, decode_key
 from tenure.core.transitions import transition
 from tenure.core.upkeep import forgotten
-from tenure.nats.asking import NO_STREAM, gone, has_had, is_gone, last_of, no_older
+from tenure.nats.asking import NO_STREAM, gone, is_gone
+from tenure.nats.belief import Belief
 from tenure.nats.changes import Changes
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
@@ -112,7 +113,7 @@ def spec(names: Names, replicas: int, storage: str) -> dict[str, Any]:
     }
 
 
-class Runs:
+class Runs(Belief):
     """Records of one namespace."""
 
     def __init__(self, conn: Connection, names: Names, clock: Clock, newest: int, codec: Codec) -> None:
@@ -171,18 +172,6 @@ class Runs:
             if not await patience.pause():
                 msg = f"cannot read the record of {key!r}: {text}"
                 raise Unavailable(msg).about(key=key)
-
-    async def read_on(self, key: str, since: int, patience: Patience, *, blind: bool = False) -> Found:
-        """Read what is decided on: nothing older than ``since``. Raises as ``read``, and as ``no_older``."""
-        read = partial(self.read, key, patience, blind=blind)
-        if not since:
-            return await read()
-        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.record(key), since, patience)
-        return await no_older(read, since, gone, patience, f"the record of {key!r}")
-
-    async def last(self, patience: Patience) -> int:
-        """The highest revision that the leader has given. Raises Unavailable."""
-        return await last_of(self._conn, self._names.runs_stream, patience)
 
     # -- write -------------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,12 @@ from tenure.actors import Actor
 from tenure.core import commands as c
 from tenure.core.dead import rejected
 from tenure.core.errors import InvalidCall, NewerSchema, OutcomeUnknown, StillOwed, Unavailable, UnreadableRecord
-from tenure.core.inbox import expects_nothing, fate_of, may_be_rejected, was_cut_off
+from tenure.core.inbox import expects_nothing, fate_of, is_told_on_a_read, may_be_rejected, was_cut_off
 from tenure.core.marks import Place, command_id
 from tenure.core.outcomes import Why
 from tenure.crashes import Crashes
 from tenure.metrics import Metrics
+from tenure.nats.asking import DEPOSED_SECONDS
 from tenure.nats.inbox import InboxLane, Message
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NOTHING, Committed, Declined
@@ -201,15 +202,17 @@ class Commands:
     async def _commit(self, message: Message, wish: Wish, patience: Patience) -> Committed | Declined | None:
         """Store what the command changes; None: its message is not stored any more, as the inbox says.
 
-        Whatever is written was read, and then the message was seen; but for the first try of what expects nothing. What may
-        have been rejected already, and its sender told, is looked for as well.
+        Whatever is written was read, and then the message was seen; but for what expects nothing, at first. What may
+        have been rejected already, and its sender told, is looked for as well. A cancel that finds nothing to do is acknowledged
+        though nothing is written: so what it has found is stored once more, unless nobody can show what was before the command.
         """
         stores = self._stores
-        command, at = wish.command, NOTHING if expects_nothing(wish.command) else None
+        command, unsure = wish.command, self._may_be_shown_less(message)
         if not isinstance(command, c.Cancel):
             task = await stores.with_args(command.task, wish.args, command.run_id, key=wish.key, patience=patience)
             command = replace(command, task=task)
         again = message.deliveries > 1 or not message.reply
+        at = NOTHING if expects_nothing(command) and (unsure or not again) else None
         looks = again or may_be_rejected(command)
         first, stored = at is not None and not again, True
 
@@ -227,7 +230,17 @@ class Commands:
             if lost is not None:
                 command = replace(command, lost=lost)
                 result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
+        while unsure and stored and isinstance(result, Declined) and is_told_on_a_read(command, result.refused.why):
+            swapped = await stores.runs.restore(wish.key, result.found, patience)
+            if swapped.revision:
+                break
+            result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience, since=swapped.met)
         return result if stored else None
+
+    def _may_be_shown_less(self, message: Message) -> bool:
+        """Whether a read may show what was before the command: of a leader that was deposed since, and does not know it yet."""
+        age = self._stores.clock.now() - _sent_at(message)
+        return self._stores.topology.session_copies > 1 and age < DEPOSED_SECONDS
 
     async def _done(self, message: Message, wish: Wish, result: Committed | Declined, patience: Patience) -> str:
         stores, command = self._stores, wish.command

@@ -15,7 +15,7 @@ from tenure.core.records import Phase, State, read_state
 from tenure.core.subjects import encode_key
 from tenure.core.sweeps import deserves_a_look
 from tenure.nats.scan import Header
-from tenure.nats.work import Stored
+from tenure.nats.stored import Stored
 from tenure.stores import Stores
 from tenure.supervisor.places import LeftParked
 
