@@ -14,6 +14,8 @@ import pytest
 
 from tenure import App, Client
 from tenure.clock import SYSTEM
+from tenure.core.errors import OutcomeUnknown
+from tenure.core.switches import Board, Switch
 from tenure.lease import Lease
 from tenure.nats.connection import Answer, ApiError, Connection, Lost, PubAck
 from tenure.nats.patience import Patience
@@ -82,6 +84,32 @@ async def test_a_refused_change_is_not_made_again_on_what_is_older_than_its_refu
     assert not deposed.left
     assert len(writes) == 2
     assert await paused(client) == ["a", "b", "c"]
+
+
+async def test_a_change_whose_answer_is_lost_and_that_cannot_be_found_again_has_no_known_fate(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored, and refused as it is sent again; then the server is away."""
+    stores, lost = client.stores, list[bool]()
+    put, request = stores.conn.put, stores.conn.request
+
+    async def unheard(subject: str, *args: Any, **more: Any) -> PubAck:
+        ack = await put(subject, *args, **more)
+        if not lost:
+            lost.append(True)
+            raise Lost("the answer")
+        return ack
+
+    async def away(subject: str, *args: Any, **more: Any) -> Answer:
+        if lost and subject.startswith("$JS.API."):
+            raise Lost("the server is away")
+        return await request(subject, *args, **more)
+
+    monkeypatch.setattr(stores.conn, "put", unheard)
+    monkeypatch.setattr(stores.conn, "request", away)
+    switch = Switch(id="s", kind="actor", name="work", at=0.0)
+    with pytest.raises(OutcomeUnknown, match="has no known fate, and it cannot be read"):
+        await stores.switches.change(lambda _board: Board(switches=(switch,)), Patience(SYSTEM, 0.5))
 
 
 def refuses(stores: Stores, met: int, times: int, patch: pytest.MonkeyPatch) -> list[float]:

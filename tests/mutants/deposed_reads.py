@@ -170,8 +170,8 @@ DEPOSED_READS = (
     Guard(
         "deposed: what is paused is not changed on what is older than a refusal",
         "src/tenure/nats/switches.py",
-        "            found = await self._read_on(since, patience)\n",
-        "            found = await self._read(patience)\n",
+        "                found = await self._read_on(since, patience, newer=newer)\n",
+        "                found = await self._read(patience)\n",
         (_OTHERS + "test_a_refused_change_is_not_made_again_on_what_is_older_than_its_refusal",),
     ),
     Guard(
@@ -184,9 +184,16 @@ DEPOSED_READS = (
     Guard(
         "deposed: what names nothing newer as it refuses proves nothing of what is paused",
         "src/tenure/nats/switches.py",
-        "            if swapped.met > found.revision:\n",
-        "            if True:\n",
+        "            newer = swapped.met > found.revision\n",
+        "            newer = True\n",
         (_OTHERS + "test_a_change_that_a_deposed_leader_refuses_is_made_again_after_a_pause",),
+    ),
+    Guard(
+        "deposed: a change of what is paused that nobody can find again has no known fate",
+        "src/tenure/nats/switches.py",
+        "                if not unsure:\n                    raise\n",
+        "                raise\n",
+        (_OTHERS + "test_a_change_whose_answer_is_lost_and_that_cannot_be_found_again_has_no_known_fate",),
     ),
     Guard(
         "deposed: a session is not gone because nothing as new as its refusal has met is shown",

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from nats.aio.msg import Msg
 
-from tenure.core.errors import InvalidCall, Unavailable, UnreadableRecord
+from tenure.core.errors import InvalidCall, OutcomeUnknown, Unavailable, UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
@@ -80,16 +80,22 @@ class Switches:
             if swapped.unsure and not same:
                 first, unsure = board, True
             since = max(since, found.revision, swapped.met)
-            if swapped.met > found.revision:
-                proven = True
-            elif not await patience.pause():  # who refuses is older than who was read from
-                raise Unavailable(f"cannot write {_WHAT}: it is older than it was")
-            found = await self._read_on(since, patience)
+            newer = swapped.met > found.revision
+            proven = proven or newer
+            try:
+                found = await self._read_on(since, patience, newer=newer)
+            except Unavailable as error:
+                if not unsure:
+                    raise
+                msg = f"a write of {_WHAT} has no known fate, and it cannot be read to find out: {error}"
+                raise OutcomeUnknown(msg, key="", revision=since) from error
         # a write of unknown fate was ours, if there was one: it began with the first
         return Changed(first if unsure and same else board, after)
 
-    async def _read_on(self, since: int, patience: Patience) -> _Found:
-        """Nothing older than ``since``. Raises as ``no_older``."""
+    async def _read_on(self, since: int, patience: Patience, *, newer: bool) -> _Found:
+        """Nothing older than ``since``. Not ``newer``: who refuses is older than who was read from. Raises as ``no_older``."""
+        if not newer and not await patience.pause():
+            raise Unavailable(f"cannot write {_WHAT}: it is older than it was")
         gone = partial(has_had, self._conn, self._names.runs_stream, self._names.board, since, patience)
         return await no_older(partial(self._read, patience), since, gone, patience, _WHAT)
 
