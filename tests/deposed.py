@@ -11,13 +11,17 @@ from tenure.nats.connection import Answer, Connection
 
 
 class Deposed:
-    """Asked over ``conn``. What it ``sees`` it answers later too, so often as ``left`` says; all else the new leader answers."""
+    """Asked over ``conn``, in a cluster: there is none elsewhere.
+
+    What it ``sees`` it answers later too, so often as ``left`` says; all else the new leader answers.
+    """
 
     def __init__(self, conn: Connection, patch: pytest.MonkeyPatch) -> None:
         self._request = conn.request
         self._seen: dict[tuple[str, bytes], Answer] = {}
         self.left = 0
         patch.setattr(conn, "request", self._answered)
+        patch.setattr(Connection, "is_clustered", True)
 
     async def sees(self, call: str, body: Any = None) -> None:
         """It is still in office, and answers this question."""

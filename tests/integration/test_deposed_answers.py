@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +17,8 @@ from msgspec.structs import replace
 from tenure import App, Client
 from tenure.core.errors import InvalidCall
 from tenure.nats import belief
+from tenure.nats.connection import ApiError, Connection, PubAck
+from tenure.nats.swaps import WRONG_SEQUENCE
 from tenure.supervisor import commands as of_commands
 from tenure.supervisor.commands import Commands
 from tests.integration.test_deposed_refusals import remembers
@@ -97,6 +100,37 @@ async def test_a_cancel_with_nothing_to_do_is_told_at_once_and_hits_no_later_run
     assert await phase(client, "k") == "scheduled"
 
 
+async def test_a_cancel_that_a_deposed_leader_refuses_is_not_decided_on_what_it_shows(
+    app: App, client: Client, stranger: Stranger, nats_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses what was found to be stored once more, and names what is older; then it shows that."""
+    call = app.actors["add"].call(1)
+    await (await client.submit(call, key="k", delay=60)).cancel()
+    async with of_three(app, nats_server) as commands:
+        stores = commands._stores
+        deposed = await remembers(stores, "k", monkeypatch)
+        await (await client.submit(call, key="k", delay=60)).cancel()
+        put, sent = stores.conn.put, list[float]()
+
+        async def refused(subject: str, *args: Any, **more: Any) -> PubAck:
+            if subject == stores.names.record("k"):
+                sent.append(stores.clock.steady())
+                if len(sent) <= 2:
+                    deposed.left = 2 - len(sent)
+                    return PubAck(
+                        error=ApiError(code=400, err_code=WRONG_SEQUENCE, description="wrong last sequence: 0")
+                    )
+            return await put(subject, *args, **more)
+
+        monkeypatch.setattr(stores.conn, "put", refused)
+        await stranger.send("cancel", Tenure_Key="k")
+        async with working(commands):
+            assert await told(commands) == {("cancel", "kept"): 1}
+            await until_empty(stranger, client)
+    assert len(sent) == 3
+    assert sent[2] - sent[1] > 0.009
+
+
 @pytest.mark.parametrize("copies", [1, 3])
 async def test_what_is_shown_is_believed_on_one_server_and_of_an_old_command(
     copies: int, app: App, client: Client, stranger: Stranger, nats_server: str, monkeypatch: pytest.MonkeyPatch
@@ -167,6 +201,7 @@ async def test_a_bucket_that_counts_from_the_start_again_is_believed_and_waited_
 ) -> None:
     monkeypatch.setattr(belief, "_SURE_SECONDS", 1.5)
     runs, clock = client.stores.runs, client.stores.clock
+    monkeypatch.setattr(Connection, "is_clustered", True)
     runs._newest += 1_000
     started = clock.steady()
     assert (await client.cancel("k")).outcome == "not_found"

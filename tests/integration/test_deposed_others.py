@@ -63,6 +63,12 @@ async def test_that_nothing_is_paused_is_told_when_it_is_so(client: Client) -> N
         assert await client.resume(actor="work") is not None
 
 
+async def test_on_one_server_nothing_is_stored_where_nothing_is_to_be_switched(client: Client) -> None:
+    before = await client.stores.runs.last(client.stores.runs.patience())
+    assert await client.resume(actor="work") is None
+    assert await client.stores.runs.last(client.stores.runs.patience()) == before
+
+
 async def test_a_refused_change_is_not_made_again_on_what_is_older_than_its_refusal(
     app: App, client: Client, nats_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

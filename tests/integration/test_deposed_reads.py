@@ -16,6 +16,7 @@ from tenure import App, Client, Context, Limit
 from tenure.core import commands as c
 from tenure.core.errors import Unavailable
 from tenure.metrics import Metrics
+from tenure.nats.patience import Patience
 from tenure.nats.runs import Committed
 from tenure.stores import Stores
 from tenure.supervisor.census import Census
@@ -192,6 +193,20 @@ async def test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_s
     assert found.record is not None
     assert found.record.run_id == run.run_id
     assert not deposed.left
+
+
+async def test_what_was_restored_from_a_backup_is_believed_in_the_end(client: Client, app: App) -> None:
+    """It never comes back to where it was: who waited for that would wait for ever."""
+    stores = client.stores
+    run = await client.submit(app.actors["slow"].call("y"), key="k", delay=60)
+    await client.submit(app.actors["slow"].call("y"), key="other", delay=60)
+    there, last = (await stores.runs.read("k")).revision, await stores.runs.last(stores.runs.patience())
+    assert there < last
+    found = await stores.runs.read_on("k", last, Patience(stores.clock, 0.5))
+    assert found.record is not None
+    assert found.record.run_id == run.run_id
+    with pytest.raises(Unavailable, match="it is older than it was"):
+        await stores.runs.read_on("k", last + 1, Patience(stores.clock, 0.5))
 
 
 @pytest.mark.parametrize("shown", [1, _A_READ_AND_HOW_FAR + 1], ids=["once", "and not counted so far"])

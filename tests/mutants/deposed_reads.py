@@ -34,8 +34,8 @@ DEPOSED_READS = (
     Guard(
         "deposed: what is told without a write is told by who has counted as far as was seen",
         "src/tenure/nats/belief.py",
-        "        while (counted := await self.last(patience)) < known:\n",
-        "        while (counted := await self.last(patience)) < 0:\n",
+        "if leader.last >= known and leader.there == bool(found.revision):",
+        "if True:",
         (_ANSWERS + "test_who_has_stored_a_run_is_not_told_that_it_is_not_there",),
     ),
     Guard(
@@ -62,8 +62,8 @@ DEPOSED_READS = (
     Guard(
         "deposed: a bucket that counts from the start again is waited for once",
         "src/tenure/nats/belief.py",
-        "                self._newest = counted  # it counts from the start again: not waited for a second time\n",
-        "",
+        "                    self._newest = leader.last\n",
+        "                    pass\n",
         (_ANSWERS + "test_a_bucket_that_counts_from_the_start_again_is_believed_and_waited_for_once",),
     ),
     Guard(
@@ -93,14 +93,14 @@ DEPOSED_READS = (
     Guard(
         "deposed: [49] that nothing is there is not believed of who has not counted so far",
         "src/tenure/nats/asking.py",
-        'return int(state["last_seq"]) >= since and not',
-        "return not",
+        "if leader.last >= since and leader",
+        "if leader",
         (_READS + "test_a_run_of_an_actor_unknown_here_is_not_over_because_it_is_not_shown",),
     ),
     Guard(
         "deposed: [49] nor of one for whom another has counted",
         "src/tenure/nats/asking.py",
-        ' and not state.get("subjects")',
+        " and leader.there == bool(shown.revision)",
         "",
         (_READS + "test_that_nothing_is_there_is_believed_of_nobody_but_who_has_counted_so_far",),
     ),
@@ -110,6 +110,34 @@ DEPOSED_READS = (
         "patience, since=context.fence)",
         "patience)",
         (_READS + "test_a_body_that_overstays_holds_its_key_though_its_claim_is_not_shown",),
+    ),
+    Guard(
+        "deposed: what was restored from a backup is believed in the end",
+        "src/tenure/nats/asking.py",
+        "        if not (shown.revision and goes_on):\n",
+        "        if not shown.revision:\n",
+        (_READS + "test_what_was_restored_from_a_backup_is_believed_in_the_end",),
+    ),
+    Guard(
+        "deposed: a command is not decided on what is older than was read before an older refusal",
+        "src/tenure/supervisor/commands.py",
+        "since = max(found.revision, swapped.met)",
+        "since = swapped.met",
+        (_ANSWERS + "test_a_cancel_that_a_deposed_leader_refuses_is_not_decided_on_what_it_shows",),
+    ),
+    Guard(
+        "deposed: nor made again without a pause",
+        "src/tenure/supervisor/commands.py",
+        "if not (newer or await patience.pause()):",
+        "if False:",
+        (_ANSWERS + "test_a_cancel_that_a_deposed_leader_refuses_is_not_decided_on_what_it_shows",),
+    ),
+    Guard(
+        "deposed: one server is believed that nothing is to be switched",
+        "src/tenure/nats/switches.py",
+        "not self._conn.is_clustered",
+        "False",
+        (_OTHERS + "test_on_one_server_nothing_is_stored_where_nothing_is_to_be_switched",),
     ),
     Guard(
         "deposed: an old wake-up's revision is not waited for",

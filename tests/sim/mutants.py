@@ -44,7 +44,8 @@ def blind_writes() -> None:
 def everybody_is_dead() -> None:
     """A claim takes over whoever holds the run, open session or not."""
 
-    async def knowing(self: Head, command: Any, record: Any, _patience: Any) -> Any:
+    async def knowing(self: Head, command: Any, found: Any, _patience: Any) -> Any:
+        record = found.record
         if record is None or record.holder is None or command.closed:
             return None
         closed = frozenset({record.holder.session})

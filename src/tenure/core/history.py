@@ -119,6 +119,8 @@ def _begun(written: Written) -> list[Step]:
 def _between(before: Record | None, written: Written) -> list[Step]:
     """What the write of this revision did to the one before it."""
     record = written.record
+    if record is None and before is not None and is_over(before, written.at):  # no more than its mark
+        return [_expired(before)]
     if record is None:
         return [] if before is None else [_step(written, before, "purged")]
     if before is None:

@@ -6,7 +6,7 @@ And what somebody is told whose stream is gone: a person must do something, whic
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tenure.core.errors import Unavailable
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
@@ -82,33 +82,43 @@ async def last_of(conn: Connection, stream: str, patience: Patience) -> int:
     return int(answer["state"]["last_seq"]) if answer is not None else 0
 
 
-async def has_had(conn: Connection, stream: str, subject: str, since: int, patience: Patience) -> bool:
-    """Whether a leader that has no message of a subject has counted up to ``since``: both in one answer, of one leader.
+class Counted(NamedTuple):
+    """How far a leader has counted, and whether it has a message of a subject: both in one answer, of one leader."""
 
-    Raises Unavailable.
-    """
+    last: int
+    there: bool
+
+
+async def counted(conn: Connection, stream: str, subject: str, patience: Patience) -> Counted:
+    """Ask for it. Raises Unavailable."""
     body = {"subjects_filter": subject}
-    state = (await ask(conn, f"STREAM.INFO.{stream}", body, patience, what=f"look at stream {stream}") or {})["state"]
-    return int(state["last_seq"]) >= since and not state.get("subjects")
+    answer = await ask(conn, f"STREAM.INFO.{stream}", body, patience, what=f"look at stream {stream}")
+    state = answer["state"] if answer is not None else {}
+    return Counted(int(state.get("last_seq", 0)), bool(state.get("subjects")))
 
 
 async def no_older(
-    read: Callable[[], Awaitable[S]], since: int, is_gone: Callable[[], Awaitable[bool]], patience: Patience, what: str
+    read: Callable[[], Awaitable[S]], since: int, look: Callable[[], Awaitable[Counted]], patience: Patience, what: str
 ) -> S:
     """What ``read`` shows, but nothing older than the revision ``since``, which is known to have been there.
 
     Who shows less may be a leader that was deposed and does not know it yet: whatever were decided on that is decided on what
-    is over. That nothing is there is believed of one that has counted so far (``is_gone``, asked then): it has expired, or
-    was removed. Raises Unavailable: "``what`` cannot be seen".
+    is over. One that has counted so far is believed: at once that nothing is there, for it has expired or was removed; in the end
+    that it is older, for the stream was restored from a backup. Raises Unavailable: "``what`` cannot be seen".
     """
-    sure = patience.at_most(_SURE_SECONDS)
+    sure, goes_on = patience.at_most(_SURE_SECONDS), True
     while True:
         shown = await read()
-        if shown.revision >= since or (not shown.revision and await is_gone()):
+        if shown.revision >= since:
             return shown
-        if not await sure.pause():
+        if not (shown.revision and goes_on):
+            leader = await look()
+            if leader.last >= since and leader.there == bool(shown.revision):
+                return shown
+        if not goes_on:
             msg = f"{what} cannot be seen: it is older than it was"
             raise Unavailable(msg)
+        goes_on = await sure.pause()
 
 
 async def subjects_of(conn: Connection, stream: str, wanted: str, patience: Patience, *, what: str) -> list[str]:

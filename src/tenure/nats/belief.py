@@ -17,7 +17,7 @@ from tenure.core.records import Record
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.core.transitions import transition
-from tenure.nats.asking import has_had, last_of, no_older
+from tenure.nats.asking import Counted, counted, last_of, no_older
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.swaps import Swapped
@@ -50,8 +50,10 @@ class Belief(ABC):
         read = partial(self.read, key, patience, blind=blind)
         if not since:
             return await read()
-        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.record(key), since, patience)
-        return await no_older(read, since, gone, patience, f"the record of {key!r}")
+        return await no_older(read, since, partial(self._look, key, patience), patience, f"the record of {key!r}")
+
+    async def _look(self, key: str, patience: Patience) -> Counted:
+        return await counted(self._conn, self._names.runs_stream, self._names.record(key), patience)
 
     async def last(self, patience: Patience) -> int:
         """The highest revision that the leader has given. Raises Unavailable."""
@@ -62,19 +64,23 @@ class Belief(ABC):
     ) -> Found:
         """Read what ``command`` is decided on.
 
-        If it is to be refused on that, it is read once more of a leader that has counted as far as this process has seen. Who never
-        does is believed in the end: the bucket was made anew. Raises as ``read``.
+        In a cluster, if it is to be refused on that, it is read once more of a leader that has counted as far as this process has
+        seen. Who never does is believed in the end: the bucket was made anew. Raises as ``read``.
         """
         found = await self.read(key, patience, blind=blind, since=since)
         decided = transition(found.record, command, self.clock.now())
-        if found.revision >= self._newest or not isinstance(decided, Refused):
+        if not self._conn.is_clustered or found.revision >= self._newest or not isinstance(decided, Refused):
             return found
         known, sure = self._newest, patience.at_most(_SURE_SECONDS)
-        while (counted := await self.last(patience)) < known:
+        while True:
+            leader = await self._look(key, patience)
+            found = await self.read(key, patience, blind=blind, since=since)
+            if leader.last >= known and leader.there == bool(found.revision):
+                return found
             if not await sure.pause():
-                self._newest = counted  # it counts from the start again: not waited for a second time
-                break
-        return await self.read(key, patience, blind=blind, since=since)
+                if self._newest == known:  # not waited for a second time
+                    self._newest = leader.last
+                return found
 
     async def restore(self, key: str, found: Found, patience: Patience) -> Swapped:
         """Store what was found once more, as it is: refused unless that was the latest. Raises Unavailable, OutcomeUnknown."""

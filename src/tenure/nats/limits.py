@@ -17,7 +17,7 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.permits import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask, has_had, no_older, subjects_of
+from tenure.nats.asking import ask, counted, no_older, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -47,8 +47,8 @@ class Limits:
         """Read an entry, no older than ``since``. Raises Unavailable, UnreadableRecord for what is none of ours."""
         if not since:
             return await self._read(name, patience)
-        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.limit(name), since, patience)
-        return await no_older(partial(self._read, name, patience), since, gone, patience, f"limit {name}")
+        look = partial(counted, self._conn, self._names.runs_stream, self._names.limit(name), patience)
+        return await no_older(partial(self._read, name, patience), since, look, patience, f"limit {name}")
 
     async def _read(self, name: str, patience: Patience) -> FoundEntry:
         answer = await self._api("STREAM.MSG.GET", {"last_by_subj": self._names.limit(name)}, patience)

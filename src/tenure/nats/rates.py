@@ -17,7 +17,7 @@ from tenure.core.errors import UnreadableRecord
 from tenure.core.given import UNREADABLE
 from tenure.core.rates import Entry, decode_entry, encode_entry
 from tenure.core.subjects import Names
-from tenure.nats.asking import ask, has_had, no_older, subjects_of
+from tenure.nats.asking import ask, counted, no_older, subjects_of
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -43,8 +43,8 @@ class Rates:
         """Read an entry, no older than ``since``. Raises Unavailable, UnreadableRecord for what is none of ours."""
         if not since:
             return await self._read(name, patience)
-        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.rate(name), since, patience)
-        return await no_older(partial(self._read, name, patience), since, gone, patience, f"rate {name}")
+        look = partial(counted, self._conn, self._names.runs_stream, self._names.rate(name), patience)
+        return await no_older(partial(self._read, name, patience), since, look, patience, f"rate {name}")
 
     async def _read(self, name: str, patience: Patience) -> FoundRate:
         call, asked = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.rate(name)}

@@ -33,7 +33,7 @@ from tenure.core.sessions import (
 )
 from tenure.core.subjects import Names, decode_key
 from tenure.nats.acks import parse_ack
-from tenure.nats.asking import cause, has_had, told_by
+from tenure.nats.asking import cause, counted, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -143,8 +143,8 @@ class Sessions:
 
     async def is_gone(self, session: str, revision: int, patience: Patience) -> bool:
         """Whether a leader that has counted up to the session's revision has no entry of it. Raises Unavailable."""
-        subject = self._names.session(session)
-        return await has_had(self._conn, self._names.sessions_stream, subject, revision, patience)
+        leader = await counted(self._conn, self._names.sessions_stream, self._names.session(session), patience)
+        return leader.last >= revision and not leader.there
 
     async def signal(self, holder: Holder, reason: StopReason, patience: Patience) -> bool:
         """Tell the process of ``holder`` to stop its body; once is enough: False if it is told already.

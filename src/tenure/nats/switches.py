@@ -19,7 +19,7 @@ from tenure.core.given import UNREADABLE
 from tenure.core.sealing import Codec
 from tenure.core.subjects import Names
 from tenure.core.switches import SCHEMA, Board, board_fault
-from tenure.nats.asking import ask, has_had, no_older
+from tenure.nats.asking import ask, counted, no_older
 from tenure.nats.connection import Connection
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
@@ -59,12 +59,12 @@ class Switches:
     async def change(self, decide: Callable[[Board], Board], patience: Patience) -> Changed:
         """Store what ``decide`` makes of the board, which must come to the same if it is asked once more.
 
-        That nothing is to be changed is believed of what is no older than what a refusal of this very call has met; else the
-        board is written as it was read, for a leader that was deposed may have shown it. Raises InvalidCall where it is too
+        In a cluster, that nothing is to be changed is believed of what is no older than what a refusal of this very call has met; else
+        the board is written as it was read, for a leader that was deposed may have shown it. Raises InvalidCall where it is too
         much, Unavailable, OutcomeUnknown, UnreadableRecord.
         """
         found = await self._read(patience)
-        first, unsure, proven, since = found.board, False, False, 0
+        first, unsure, proven, since = found.board, False, not self._conn.is_clustered, 0
         while True:
             board = found.board
             after = decide(board)
@@ -96,8 +96,8 @@ class Switches:
         """Nothing older than ``since``. Not ``newer``: who refuses is older than who was read from. Raises as ``no_older``."""
         if not newer and not await patience.pause():
             raise Unavailable(f"cannot write {_WHAT}: it is older than it was")
-        gone = partial(has_had, self._conn, self._names.runs_stream, self._names.board, since, patience)
-        return await no_older(partial(self._read, patience), since, gone, patience, _WHAT)
+        look = partial(counted, self._conn, self._names.runs_stream, self._names.board, patience)
+        return await no_older(partial(self._read, patience), since, look, patience, _WHAT)
 
     async def _read(self, patience: Patience) -> _Found:
         call, body = f"STREAM.MSG.GET.{self._names.runs_stream}", {"last_by_subj": self._names.board}

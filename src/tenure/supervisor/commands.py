@@ -231,10 +231,15 @@ class Commands:
                 command = replace(command, lost=lost)
                 result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience)
         while unsure and stored and isinstance(result, Declined) and is_told_on_a_read(command, result.refused.why):
-            swapped = await stores.runs.restore(wish.key, result.found, patience)
+            found = result.found
+            swapped = await stores.runs.restore(wish.key, found, patience)
             if swapped.revision:
                 break
-            result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience, since=swapped.met)
+            newer = swapped.met > found.revision  # else who refuses is older than who was read from
+            if not (newer or await patience.pause()):
+                raise Unavailable(f"the record of {wish.key!r} cannot be seen: it is older than it was")
+            since = max(found.revision, swapped.met)
+            result = await stores.runs.commit(wish.key, command, check=is_stored, patience=patience, since=since)
         return result if stored else None
 
     def _may_be_shown_less(self, message: Message) -> bool:

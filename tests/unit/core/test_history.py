@@ -241,3 +241,9 @@ def test_holders_of_other_attempts_are_told_apart() -> None:
 
     assert found[-1] == ("ended", 2, 1, "s2")
     assert told(*RUN, supersede("r2"), c.Confirm(holder=one))[-1] == ("ended", 1, 1, "s1")
+
+
+def test_the_mark_that_is_stored_over_what_has_expired_is_no_purge() -> None:
+    """In a cluster, a cancel that finds an expired key stores that it is not there."""
+    found = steps([*written(*RUN, succeed(S1)), Written(40, NOW + DAY + 60, None)])
+    assert [one.what for one in found] == ["submitted", "claimed", "succeeded", "expired"]
