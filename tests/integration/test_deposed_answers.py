@@ -18,7 +18,7 @@ from tenure import App, Client
 from tenure.core.errors import InvalidCall
 from tenure.nats import belief
 from tenure.nats.connection import ApiError, Connection, PubAck
-from tenure.nats.swaps import WRONG_SEQUENCE
+from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE
 from tenure.supervisor import commands as of_commands
 from tenure.supervisor.commands import Commands
 from tests.integration.test_deposed_refusals import remembers
@@ -110,17 +110,18 @@ async def test_a_cancel_that_a_deposed_leader_refuses_is_not_decided_on_what_it_
         stores = commands._stores
         deposed = await remembers(stores, "k", monkeypatch)
         await (await client.submit(call, key="k", delay=60)).cancel()
-        put, sent = stores.conn.put, list[float]()
+        put, sent, over = stores.conn.put, list[float](), set[str]()
 
-        async def refused(subject: str, *args: Any, **more: Any) -> PubAck:
+        async def refused(subject: str, data: bytes, headers: dict[str, str], *args: Any, **more: Any) -> PubAck:
             if subject == stores.names.record("k"):
                 sent.append(stores.clock.steady())
+                over.add(headers[EXPECT])
                 if len(sent) <= 2:
                     deposed.left = 2 - len(sent)
                     return PubAck(
                         error=ApiError(code=400, err_code=WRONG_SEQUENCE, description="wrong last sequence: 0")
                     )
-            return await put(subject, *args, **more)
+            return await put(subject, data, headers, *args, **more)
 
         monkeypatch.setattr(stores.conn, "put", refused)
         await stranger.send("cancel", Tenure_Key="k")
@@ -128,6 +129,7 @@ async def test_a_cancel_that_a_deposed_leader_refuses_is_not_decided_on_what_it_
             assert await told(commands) == {("cancel", "kept"): 1}
             await until_empty(stranger, client)
     assert len(sent) == 3
+    assert len(over) == 1, "what it shows is not what was found"
     assert sent[2] - sent[1] > 0.009
 
 
