@@ -197,13 +197,13 @@ class Lease:
                 continue
             beat = replace(self._session, beat=self._session.beat + 1)
             try:
-                swapped = await sessions.swap(beat, self._revision, timeout=patience)
-                if swapped.revision:
-                    self._session, self._revision = beat, swapped.revision
+                revision = await sessions.write(beat, self._revision, timeout=patience)
+                if revision:
+                    self._session, self._revision = beat, revision
                     self._trusted_until = trusted_until(sent, self._session.ttl)
                     self._heard()
                 else:
-                    pause = await self._refused(sessions, swapped.met)
+                    pause = await self._refused(sessions)
             except (NotSent, Lost, Unavailable) as error:
                 self._not_heard(error)
                 pause = _RETRY_SECONDS
@@ -224,15 +224,14 @@ class Lease:
             self._unheard_since = None
             _log.info("lease.renewed", session=self.id, after_seconds=seconds)
 
-    async def _refused(self, sessions: Sessions, met: int) -> float:
+    async def _refused(self, sessions: Sessions) -> float:
         """The entry has another revision: mine by a renewal whose answer was lost, or somebody closed it. Seconds to pause.
 
-        Raises Unavailable for what is older than what the refusal has met, or nothing of a leader that has counted less than I
-        have seen: it may have been deposed.
+        Raises Unavailable where nothing is shown, unless by a leader that has counted as far as I have seen: one that has not may
+        have been deposed, and so may one that shows what is older, which is refused after the pause.
         """
         found = await sessions.find(self.id)
-        once = Patience(self._clock, 0.0)
-        if found.revision < met or (not found.revision and not await sessions.is_gone(self.id, self._revision, once)):
+        if not found.revision and not await sessions.is_gone(self.id, self._revision, Patience(self._clock, 0.0)):
             raise Unavailable("its entry cannot be seen: it is older than it was")
         seen = found if isinstance(found, SeenSession) else None
         if seen is None or seen.session.closed is not None:

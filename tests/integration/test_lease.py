@@ -16,7 +16,6 @@ from tenure.config import Config
 from tenure.core.subjects import Names
 from tenure.lease import Lease
 from tenure.nats.sessions import Sessions
-from tenure.nats.swaps import Swapped
 from tests import logged
 from tests.proxy import Proxy
 from tests.support import wait_until
@@ -93,13 +92,13 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
     caplog.set_level(logging.INFO, "tenure.lease")
     monkeypatch.setattr("tenure.lease._RETRY_SECONDS", 0.01)
     tries: list[str] = []
-    swap = Sessions.swap
+    write = Sessions.write
 
-    async def counting(sessions: Sessions, *args: Any, **options: Any) -> Swapped:
+    async def counting(sessions: Sessions, *args: Any, **options: Any) -> int:
         tries.append("")
-        return await swap(sessions, *args, **options)
+        return await write(sessions, *args, **options)
 
-    monkeypatch.setattr(Sessions, "swap", counting)
+    monkeypatch.setattr(Sessions, "write", counting)
 
     def told(what: str) -> int:
         return sum(record.getMessage().startswith(what) for record in caplog.records)

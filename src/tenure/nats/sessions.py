@@ -37,7 +37,7 @@ from tenure.nats.asking import cause, counted, told_by
 from tenure.nats.connection import ApiError, Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.runs import NO_MESSAGE
-from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE, Swapped, met_by
+from tenure.nats.swaps import EXPECT, WRONG_SEQUENCE
 from tenure.nats.watch import Watch
 from tenure.telemetry import get_logger
 
@@ -107,20 +107,16 @@ class Sessions:
                 msg = f"cannot create a session: {why}"
                 raise Unavailable(msg)
 
-    async def write(self, session: Session, revision: int) -> int:
+    async def write(self, session: Session, revision: int, *, timeout: float | None = None) -> int:
         """One CAS: renew or close. Its revision, or 0 if refused. Raises NotSent or Lost (then its fate is unknown)."""
-        return (await self.swap(session, revision)).revision
-
-    async def swap(self, session: Session, revision: int, *, timeout: float | None = None) -> Swapped:
-        """The same, and what a refusal has met."""
         headers = {EXPECT: str(revision)}
         if session.closed is not None:
             headers["Nats-TTL"] = f"{CLOSED_KEPT_SECONDS}s"
         ack = await self._conn.put(self._names.session(session.id), encode_session(session), headers, timeout=timeout)
         if ack.error is None:
-            return Swapped(ack.seq, unsure=False)
+            return ack.seq
         if ack.error.err_code == WRONG_SEQUENCE:
-            return Swapped(0, unsure=False, met=met_by(ack.error))
+            return 0
         raise Lost(ack.error.description)
 
     async def read(self, session: str, patience: Patience | None = None) -> SeenSession | None:

@@ -8,7 +8,7 @@ from tenure.core.errors import OutcomeUnknown, Unavailable
 from tenure.core.expiry import MARK_SECONDS, expires_at
 from tenure.core.records import Record, state_of, ttl_of
 from tenure.nats.asking import cause
-from tenure.nats.connection import ApiError, Connection, Lost, NotSent
+from tenure.nats.connection import Connection, Lost, NotSent
 from tenure.nats.patience import Patience
 from tenure.nats.scan import STATE
 
@@ -28,12 +28,6 @@ class Swapped(NamedTuple):
     revision: int
     unsure: bool
     met: int = 0
-
-
-def met_by(refusal: ApiError) -> int:
-    """What to say of it as ``Swapped.met``."""
-    met = refusal.description.rpartition(": ")[2]
-    return int(met) if met.isdecimal() else 0
 
 
 def headers_of(record: Record | None, revision: int) -> dict[str, str]:
@@ -84,7 +78,8 @@ async def swap(
             if ack.error is None:
                 return Swapped(ack.seq, unsure)
             if ack.error.err_code == WRONG_SEQUENCE:
-                return Swapped(0, unsure, met_by(ack.error))
+                met = ack.error.description.rpartition(": ")[2]
+                return Swapped(0, unsure, int(met) if met.isdecimal() else 0)
             why = ack.error.description
         if not await patience.pause():
             why = await cause(conn, stream, why)
